@@ -1,0 +1,88 @@
+"""Writing files so that a reader, or a crash, never sees half of one.
+
+Invariant: nothing stands under its final name before it is whole and on disk. Files are
+written beside, synced and renamed; directories are built under a staging name and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Replace `path` by `data`. Raises OSError (a full disk, say) with nothing left behind."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = data.encode() if isinstance(data, str) else data
+    handle, staging = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(raw)
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(staging, 0o644)
+        os.replace(staging, path)
+    except BaseException:
+        Path(staging).unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_atomic` of `value` as indented JSON with sorted keys."""
+    write_atomic(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def staged_directory(final: Path) -> Iterator[Path]:
+    """Yield an empty directory that becomes `final` on leaving, replacing what stood there.
+
+    On an exception it is removed and `final` is as it was.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+    try:
+        yield staging
+        for file in staging.rglob("*"):
+            if file.is_file():
+                _sync_file(file)
+        os.chmod(staging, 0o755)
+        replace_directory(staging, final)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def replace_directory(staging: Path, final: Path) -> None:
+    """Rename `staging` to `final`; an older `final` is moved aside first and then removed."""
+    old = None
+    if final.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{final.name}.old.", dir=final.parent))
+        os.rename(final, old / "was")
+    os.rename(staging, final)
+    sync_directory(final.parent)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in `path` durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_file(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,65 @@
+"""The light half of a step: what it is called, what goes in and out, what it needs to run.
+
+Invariant: importing a spec imports nothing heavy (no torch, vLLM, Lance, Transformers), so
+that a workflow is rendered and validated in well under a second.
+
+Conventions for the three dataclasses of a spec:
+
+- `Inputs` and `Outputs` hold strings, numbers and booleans only. A field that names data, a
+  model or a checkpoint holds a `Ref` in its string form.
+- an output that is measured rather than computed (seconds, tokens per second) is declared with
+  `measured()`, and `posttrain rerun --check` reports it without comparing it.
+- `Config` gives every key a default or `MISSING`; its `__post_init__` raises UserError for
+  values that make no sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+
+def measured(default: Any) -> Any:
+    """An output field whose value is a measurement, so that two runs may differ in it."""
+    return field(default=default, metadata={"measured": True})
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one pod of a step asks for; a profile may raise or lower it. Kubernetes quantities."""
+
+    cpu: str = "1"
+    memory: str = "2Gi"
+    gpu: int = 0
+
+
+@dataclass(frozen=True)
+class StepSpec:
+    """`environment` names the one of a GPU cluster; a profile may map it (laptop: train -> cpu).
+
+    `port` is the one a service listens on; `ready` the HTTP path that answers 200 once it serves.
+    """
+
+    name: str
+    package: str
+    summary: str
+    environment: Literal["control", "cpu", "train", "rollout"]
+    Inputs: type
+    Outputs: type
+    Config: type
+    kind: Literal["phase", "service"] = "phase"
+    resources: Resources = Resources()
+    deadline_seconds: int = 4 * 3600
+    retries: int = 1
+    port: int | None = None
+    ready: str = "/health"
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables of the process
+
+    def measured_outputs(self) -> set[str]:
+        return {f.name for f in fields(self.Outputs) if f.metadata.get("measured")}
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Inputs or Outputs of a step that has none."""
