@@ -77,7 +77,11 @@ def _path(where: str, problem: OmegaConfBaseException) -> str:
 def _suggest(schema: type, problem: ConfigKeyError) -> str:
     known = _keys(schema)
     near = difflib.get_close_matches(str(problem.full_key or problem.key), known, n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else "known keys: " + ", ".join(known[:12]) + ("…" if len(known) > 12 else "")
+    return (
+        f"did you mean {near[0]}?"
+        if near
+        else "known keys: " + ", ".join(known[:12]) + ("…" if len(known) > 12 else "")
+    )
 
 
 def _keys(schema: type) -> list[str]:

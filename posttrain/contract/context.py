@@ -48,7 +48,9 @@ class StepContext:
         parsed = Ref.parse(ref, field=field) if isinstance(ref, str) else ref
         path = Path(parsed.locate(self.workspace))
         if not path.exists():
-            raise UserError("does not exist in the workspace", field=field, value=str(parsed), remedy=f"looked at {path}")
+            raise UserError(
+                "does not exist in the workspace", field=field, value=str(parsed), remedy=f"looked at {path}"
+            )
         return path
 
     def relative(self, path: Path) -> str:

@@ -43,7 +43,9 @@ class Record:
     @property
     def request(self) -> str:
         """Digest of all that determines the outputs. Two records with the same one must agree."""
-        return digest_value([self.package, self.seed, self.inputs, self.config, self.environment, self.source["digest"]])
+        return digest_value(
+            [self.package, self.seed, self.inputs, self.config, self.environment, self.source["digest"]]
+        )
 
     def write(self, directory: Path) -> None:
         write_json(directory / FILE, asdict(self) | {"request": self.request})

@@ -114,7 +114,12 @@ def parse_inputs(spec: StepSpec, given: list[str]) -> Any:
     for item in given:
         name, equals, text = item.partition("=")
         if not equals or name not in known:
-            raise UserError(f"{spec.name} has no such input", field="--input", value=item, remedy=f"known: {', '.join(known) or 'none'}")
+            raise UserError(
+                f"{spec.name} has no such input",
+                field="--input",
+                value=item,
+                remedy=f"known: {', '.join(known) or 'none'}",
+            )
         values[name] = _convert(text, known[name].type, f"{spec.name}.{name}")
     lacking = [n for n, f in known.items() if n not in values and f.default is MISSING and f.default_factory is MISSING]
     if lacking:

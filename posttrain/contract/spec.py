@@ -15,8 +15,9 @@ Conventions for the three dataclasses of a spec:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
 
@@ -38,7 +39,8 @@ class Resources:
 class StepSpec:
     """`environment` names the one of a GPU cluster; a profile may map it (laptop: train -> cpu).
 
-    `port` is the one a service listens on; `ready` the HTTP path that answers 200 once it serves.
+    `check` looks at the configuration beside the workspace before anything runs (paths that exist, a
+    port that is free); it is light too. `port` is the one a service listens on; `ready` the HTTP path that answers 200 once it serves.
     """
 
     name: str
@@ -54,6 +56,7 @@ class StepSpec:
     retries: int = 1
     port: int | None = None
     ready: str = "/health"
+    check: Callable[[Any, Path], None] | None = None  # (config, workspace): UserError if the world does not fit
     variables: Mapping[str, str] = field(default_factory=dict)  # environment variables of the process
 
     def measured_outputs(self) -> set[str]:
