@@ -1,0 +1,1 @@
+"""Evaluation: sampling, verifying, statistics and the gate. Import its modules; this one is empty on purpose."""
