@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -49,9 +50,7 @@ def staged_directory(final: Path) -> Iterator[Path]:
     staging = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
     try:
         yield staging
-        for file in staging.rglob("*"):
-            if file.is_file():
-                _sync_file(file)
+        sync_tree(staging)
         os.chmod(staging, 0o755)
         replace_directory(staging, final)
     except BaseException:
@@ -71,16 +70,30 @@ def replace_directory(staging: Path, final: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+@contextmanager
+def os_errors(path: Path | str) -> Iterator[None]:
+    """Inside, a native library's error that ends in `(os error 28)` becomes that OSError, with its errno."""
+    try:
+        yield
+    except Exception as problem:
+        told = re.search(r"\(os error (\d+)\)", str(problem))
+        if told is None or getattr(problem, "errno", None):
+            raise
+        raise OSError(int(told[1]), os.strerror(int(told[1])), str(path)) from problem
+
+
+def sync_tree(root: Path) -> None:
+    """Make every file and name below `root` durable."""
+    for path in [root, *root.rglob("*")]:
+        _sync(path)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in `path` durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    _sync(path)
 
 
-def _sync_file(path: Path) -> None:
+def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

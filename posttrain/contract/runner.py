@@ -44,10 +44,13 @@ def main(spec: StepSpec, argv: list[str] | None = None) -> NoReturn:
         print(f"error: {spec.name}: {problem}", file=sys.stderr)
         sys.exit(problem.exit_code)
     except OSError as problem:
-        if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        where = problem.filename or arguments.workspace
-        print(f"error: {spec.name}: {where}: the disk is full; free some space and run the step again", file=sys.stderr)
+        where, what = problem.filename or arguments.workspace, str(problem.strerror).lower()
+        print(
+            f"error: {spec.name}: {where}: the disk is full ({what}); free some space and run the step again",
+            file=sys.stderr,
+        )
         sys.exit(1)
     sys.exit(0)
 
