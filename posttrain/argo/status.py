@@ -1,0 +1,111 @@
+"""Reading a workflow object, the engine's or a cluster's: which steps it has, and how each stands. Pure.
+
+A workflow says what shall run in `spec.templates` and what did in `status.nodes`; `steps_of` brings
+the two together, so that a step that has not started yet is seen too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+JSON = dict[str, Any]
+
+WAITING = "Waiting"
+LEAVES = ("Pod", "Retry", "Skipped", "Suspend", "HTTP", "Plugin", "Container")
+_TASK = re.compile(r"([A-Za-z0-9_][-A-Za-z0-9_]*)(?:\.[A-Za-z]+)?")
+
+
+@dataclass(frozen=True)
+class StepState:
+    """`phase` is Argo's, or Waiting before there is a node. Times are seconds since the epoch."""
+
+    name: str
+    phase: str
+    started: float | None = None
+    finished: float | None = None
+    message: str = ""
+    waits_for: tuple[str, ...] = ()
+    daemon: bool = False
+    exit_handler: bool = False
+    attempts: int = 1
+
+    @property
+    def directory(self) -> str:
+        """Name of the step's directory in `runs/RUN/`."""
+        return self.name.replace("-", "_")
+
+
+def phase(workflow: JSON) -> str:
+    """The workflow's phase; Pending before there is one."""
+    return workflow.get("status", {}).get("phase") or "Pending"
+
+
+def times(workflow: JSON) -> tuple[float | None, float | None]:
+    """When the workflow started and finished."""
+    status = workflow.get("status", {})
+    return moment(status.get("startedAt")), moment(status.get("finishedAt"))
+
+
+def steps_of(workflow: JSON) -> list[StepState]:
+    """The steps in the order of the definition; those of the exit handler last."""
+    planned = dict(_planned(workflow))
+    nodes = _leaves(workflow)
+    found = [_state(name, nodes.pop(name, None), waits_for) for name, waits_for in planned.items()]
+    extra = sorted(nodes.items(), key=lambda item: item[1].get("startedAt") or "")
+    found += [_state(name, node, ()) for name, node in extra]
+    ends = {name for name, node in _leaves(workflow).items() if ".onExit" in node.get("name", "")}
+    plain = [s for s in found if s.name not in ends]
+    return plain + [_at_exit(s) for s in found if s.name in ends]
+
+
+def moment(text: str | None) -> float | None:
+    """Kubernetes' timestamp in seconds since the epoch."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+
+
+def _planned(workflow: JSON) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(step, what it waits for) of the template that the workflow starts with."""
+    spec = workflow.get("spec", {})
+    template = next((t for t in spec.get("templates", []) if t.get("name") == spec.get("entrypoint")), {})
+    for task in template.get("dag", {}).get("tasks", []):
+        depends = task.get("depends") or " ".join(task.get("dependencies", []))
+        yield task["name"], tuple(dict.fromkeys(_TASK.findall(depends)))
+    before: tuple[str, ...] = ()
+    for group in template.get("steps", []):
+        for step in group:
+            yield step["name"], before
+        before = tuple(step["name"] for step in group)
+
+
+def _leaves(workflow: JSON) -> dict[str, JSON]:
+    """Nodes that do something, by display name; the attempts of a Retry node are left out."""
+    nodes = workflow.get("status", {}).get("nodes") or {}
+    attempts = {child for node in nodes.values() if node.get("type") == "Retry" for child in node.get("children", [])}
+    return {
+        node["displayName"]: node | {"attempts": sum(c in attempts for c in node.get("children", [])) or 1}
+        for key, node in nodes.items()
+        if node.get("type") in LEAVES and not (key in attempts and node.get("nodeFlag", {}).get("retried"))
+    }
+
+
+def _state(name: str, node: JSON | None, waits_for: tuple[str, ...]) -> StepState:
+    if node is None:
+        return StepState(name, WAITING, waits_for=waits_for)
+    return StepState(
+        name,
+        node.get("phase") or "Pending",
+        moment(node.get("startedAt")),
+        moment(node.get("finishedAt")),
+        node.get("message", ""),
+        waits_for,
+        daemon=bool(node.get("daemoned")),
+        attempts=node["attempts"],
+    )
+
+
+def _at_exit(state: StepState) -> StepState:
+    return StepState(**vars(state) | {"exit_handler": True})

@@ -1,0 +1,82 @@
+"""From what a user wrote to a manifest: route, preset, files, overrides, profile.
+
+Invariants: everything is resolved and checked against its schema before a manifest exists; later
+layers win (defaults, preset, files in order, `KEY=VALUE`); keys below `profile.` set the profile.
+Reading a configuration does not import Hera; rendering does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from posttrain.contract.config import load_yaml, resolve
+from posttrain.errors import UserError
+from workflows import config as configs
+from workflows.profile import Profile, load_profile
+
+PRESETS = Path(__file__).parent / "presets"
+PROFILE = "profile"
+
+ROUTES: dict[str, type] = {"sft": configs.Sft, "evaluation": configs.Evaluation}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A route with everything resolved. `config` is an instance of the route's dataclass."""
+
+    route: str
+    config: Any
+    profile: Profile
+
+    def render(self, run: str | None = None) -> dict[str, Any]:
+        """The Argo manifest, called `run` or by a generated name."""
+        built = import_module(f"workflows.{self.route}").build(self.config, self.profile, run=run)
+        return built.to_dict()
+
+
+def define(
+    route: str,
+    profile: str,
+    *,
+    preset: str | None = None,
+    files: Iterable[Path] = (),
+    overrides: Iterable[str] = (),
+) -> Definition:
+    """Resolve `route`; UserError for whatever does not exist or does not fit its schema."""
+    if route not in ROUTES:
+        raise UserError("no such route", field="ROUTE", value=route, remedy=f"known: {', '.join(ROUTES)}")
+    layers = [_preset(route, preset)] if preset else []
+    layers += [load_yaml(path, field="--file") for path in files]
+    of_profile = [layer.pop(PROFILE) for layer in layers if PROFILE in layer]
+    overrides = list(overrides)
+    for_profile = tuple(o.removeprefix(f"{PROFILE}.") for o in overrides if o.startswith(f"{PROFILE}."))
+    for_config = [o for o in overrides if not o.startswith(f"{PROFILE}.")]
+    return Definition(
+        route,
+        resolve(ROUTES[route], *layers, overrides=for_config),
+        _checked(load_profile(profile, *of_profile, overrides=for_profile)),
+    )
+
+
+def presets(route: str) -> list[str]:
+    return sorted(path.stem for path in (PRESETS / route).glob("*.yaml"))
+
+
+def _preset(route: str, name: str) -> dict[str, Any]:
+    path = PRESETS / route / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError("no such preset", field="--preset", value=name, remedy=f"known: {', '.join(presets(route))}")
+    return load_yaml(path, field="--preset")
+
+
+def _checked(profile: Profile) -> Profile:
+    """`profile`, once it is sure that it speaks of steps that exist."""
+    known = {name for schema in ROUTES.values() for name, value in vars(schema()).items() if is_dataclass(value)}
+    for name in profile.steps:
+        if name not in known:
+            raise UserError("no such step", field=f"profile.steps.{name}", remedy=f"known: {', '.join(sorted(known))}")
+    return profile

@@ -1,0 +1,133 @@
+"""A profile: where a workflow runs. Resources, images, volumes, nodes, retries; nothing of what it computes.
+
+Invariant: two renderings of one route that differ in the profile alone compute the same thing. A
+profile is a YAML file under `workflows/profiles/`, or any other whose path is given; `Profile` is
+its schema, so that an unknown key fails before anything is started.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from posttrain.contract import StepSpec
+from posttrain.contract.config import load_yaml, resolve
+from posttrain.errors import UserError
+
+DIRECTORY = Path(__file__).parent / "profiles"
+
+
+@dataclass
+class Toleration:
+    """A taint that a pod tolerates, in Kubernetes' own words."""
+
+    key: str | None = None
+    operator: str = "Exists"
+    value: str | None = None
+    effect: str | None = None
+
+
+@dataclass
+class Volume:
+    """What is mounted at `mount_path`: a `claim`, a `host_path`, or `memory` of that size (a tmpfs)."""
+
+    mount_path: str
+    claim: str | None = None
+    host_path: str | None = None
+    memory: str | None = None
+    read_only: bool = False
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("claim", "host_path", "memory") if getattr(self, name)]
+        if len(given) != 1:
+            raise UserError(
+                "needs exactly one of claim, host_path and memory",
+                field=f"profile.volumes (the one at {self.mount_path})",
+                value=given,
+            )
+
+
+@dataclass
+class StepSettings:
+    """What a profile says of one step. None leaves what the step's own spec says."""
+
+    cpu: str | None = None
+    memory: str | None = None
+    gpu: int | None = None
+    retries: int | None = None
+    deadline_seconds: int | None = None
+    priority_class: str | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Backoff:
+    """How long to wait before an attempt: `seconds`, times `factor` each time, `cap_seconds` at most."""
+
+    seconds: int = 10
+    factor: int = 2
+    cap_seconds: int = 300
+
+
+@dataclass
+class Profile:
+    """`environments` maps the environment a spec names to the one that runs here; `images` the
+    environment to an image, with `default` for the others; `defaults` holds for every step."""
+
+    summary: str = ""
+    project: str = "/opt/posttrain"
+    workspace: str = "/workspace"
+    environments: dict[str, str] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
+    image_pull_policy: str | None = None
+    service_account: str | None = None
+    volumes: dict[str, Volume] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    backoff: Backoff = field(default_factory=Backoff)
+    defaults: StepSettings = field(default_factory=StepSettings)
+    steps: dict[str, StepSettings] = field(default_factory=dict)
+
+    def environment(self, spec: StepSpec) -> str:
+        return self.environments.get(spec.environment, spec.environment)
+
+    def image(self, spec: StepSpec) -> str:
+        environment = self.environment(spec)
+        for key in (environment, "default"):
+            if key in self.images:
+                return self.images[key]
+        raise UserError("names no image", field=f"profile.images.{environment}", remedy="give it, or `default`")
+
+    def settings(self, spec: StepSpec) -> StepSettings:
+        """The settings of one step: the spec's, then the profile's defaults, then its own."""
+        found = StepSettings(
+            cpu=spec.resources.cpu,
+            memory=spec.resources.memory,
+            gpu=spec.resources.gpu,
+            retries=spec.retries,
+            deadline_seconds=spec.deadline_seconds,
+        )
+        for layer in (self.defaults, self.steps.get(spec.name, StepSettings())):
+            given = {k: v for k, v in vars(layer).items() if v is not None and k != "env"}
+            found = replace(found, **given, env=found.env | layer.env)
+        return found
+
+
+def load_profile(name: str, *layers: dict[str, Any], overrides: tuple[str, ...] = ()) -> Profile:
+    """The profile called `name`, or the one in the file of that path, under `layers` and `a.b=c` overrides."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else DIRECTORY / f"{name}.yaml"
+    if not path.is_file():
+        raise UserError(
+            "no such profile",
+            field="--profile",
+            value=name,
+            remedy=f"known: {', '.join(profile_names())}; or give the path of a YAML file",
+        )
+    return resolve(Profile, load_yaml(path, field="--profile"), *layers, overrides=overrides, where="profile")
+
+
+def profile_names() -> list[str]:
+    return sorted(path.stem for path in DIRECTORY.glob("*.yaml"))

@@ -1,0 +1,163 @@
+"""A route: the workflow around the steps, and tasks that are checked against the steps' specs.
+
+Invariants: a task that lacks an input, names an unknown one, or refers to an output that its step
+does not have fails while the definition is read. Which task waits for which follows from the
+references; `after` adds what no reference says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from typing import Any
+
+from hera.workflows import (
+    DAG,
+    CronWorkflow,
+    EmptyDirVolume,
+    ExistingVolume,
+    HostPathVolume,
+    Step,
+    Steps,
+    Task,
+    Workflow,
+)
+from hera.workflows.models import ContinueOn
+from hera.workflows.volume import _BaseVolume
+
+from posttrain.contract import StepSpec
+from posttrain.contract.config import to_plain
+from workflows.profile import Profile, Volume
+from workflows.templates.step import argo_name, step_template
+
+ENTRYPOINT = "main"
+FINISH = "finish"
+
+# What an exit handler can know of the workflow it ends.
+WORKFLOW_FACTS = {
+    "status": "{{workflow.status}}",
+    "failures": "{{workflow.failures}}",
+    "duration": "{{workflow.duration}}",
+}
+
+
+class Node:
+    """One task of the route, as later ones refer to it: `node["model"]` is its output, `node.address` its ip."""
+
+    def __init__(self, name: str, spec: StepSpec):
+        self.name, self.spec = name, spec
+
+    def __getitem__(self, output: str) -> Reference:
+        known = [f.name for f in fields(self.spec.Outputs)]
+        assert output in known, f"step {self.spec.name} has no output {output}; known: {', '.join(known)}"
+        return Reference(self, f"{{{{tasks.{self.name}.outputs.parameters.{output}}}}}")
+
+    @property
+    def address(self) -> Reference:
+        assert self.spec.kind == "service", f"step {self.spec.name} is no service: it has no address"
+        return Reference(self, f"{{{{tasks.{self.name}.ip}}}}")
+
+
+class Reference:
+    """A value that exists once `node` has run (or serves)."""
+
+    def __init__(self, node: Node, text: str):
+        self.node, self.text = node, text
+
+
+class Route:
+    """Adds steps to the workflow that `route` opened. Every step's template is made once."""
+
+    def __init__(self, workflow: Workflow, profile: Profile):
+        self._workflow, self._profile = workflow, profile
+        self.specs: dict[str, StepSpec] = {}  # every step that is used, by name
+
+    @contextmanager
+    def graph(self) -> Iterator[None]:
+        """The DAG that the workflow starts with; `task` adds to it."""
+        with DAG(name=ENTRYPOINT):
+            yield
+
+    def task(self, spec: StepSpec, name: str = "", *, after: Iterable[Node] = (), **inputs: Reference | str) -> Node:
+        """Run `spec` with `inputs` once everything they refer to, and `after`, has ended."""
+        node = Node(argo_name(name or spec.name), spec)
+        waits_for = [i.node.name for i in inputs.values() if isinstance(i, Reference)] + [n.name for n in after]
+        Task(
+            name=node.name,
+            template=self._template(spec),
+            arguments=self._arguments(spec, name or spec.name, inputs),
+            depends=" && ".join(dict.fromkeys(waits_for)) or None,
+        )
+        return node
+
+    def finish(self, spec: StepSpec, **inputs: str) -> None:
+        """Run `spec` at the end, however the workflow ended. Its own failure changes nothing."""
+        with Steps(name=FINISH):
+            Step(
+                name=argo_name(spec.name),
+                template=self._template(spec),
+                arguments=self._arguments(spec, spec.name, inputs),
+                continue_on=ContinueOn(failed=True, error=True),
+            )
+        self._workflow.on_exit = FINISH
+
+    def _template(self, spec: StepSpec) -> str:
+        if spec.name not in self.specs:
+            self.specs[spec.name] = spec
+            step_template(spec, self._profile)
+        return argo_name(spec.name)
+
+    @staticmethod
+    def _arguments(spec: StepSpec, step: str, inputs: dict[str, Any]) -> dict[str, str]:
+        known = {f.name: f for f in fields(spec.Inputs)}
+        unknown = sorted(set(inputs) - set(known))
+        lacking = [n for n, f in known.items() if n not in inputs and f.default is MISSING]
+        assert not unknown, f"step {spec.name} has no input {unknown[0]}; known: {', '.join(known) or 'none'}"
+        assert not lacking, f"step {spec.name} lacks its input {lacking[0]}"
+        defaults = {n: _plain(f.default) for n, f in known.items() if n not in inputs}
+        given = {n: i.text if isinstance(i, Reference) else i for n, i in inputs.items()} | defaults
+        config = f"{{{{workflow.parameters.{argo_name(spec.name)}-config}}}}"
+        return {"step": step, "config": config} | {name: given[name] for name in known}
+
+
+@contextmanager
+def route(
+    name: str, config: Any, profile: Profile, *, run: str | None, schedule: str | None = None, timezone: str = "Etc/UTC"
+) -> Iterator[tuple[Workflow, Route]]:
+    """Open the workflow `name`; the sections of `config` that its steps use become parameters.
+
+    It is called `run`, or gets a generated name. With a `schedule` (cron) it is a CronWorkflow.
+    """
+    common: dict[str, Any] = {
+        "labels": {"app.kubernetes.io/part-of": "posttrain", "posttrain/route": name} | profile.labels,
+        "entrypoint": ENTRYPOINT,
+        "volumes": [_volume(name, volume) for name, volume in profile.volumes.items()],
+        "service_account_name": profile.service_account,
+    }
+    if schedule:
+        opened: Workflow = CronWorkflow(
+            name=name, schedules=[schedule], timezone=timezone, concurrency_policy="Forbid", **common
+        )
+    else:
+        opened = Workflow(name=run, generate_name=None if run else f"{name}-", **common)
+    with opened as workflow:
+        built = Route(workflow, profile)
+        yield workflow, built
+        workflow.arguments = {"seed": str(config.seed)} | {
+            f"{argo_name(step)}-config": json.dumps(to_plain(getattr(config, step)), ensure_ascii=False)
+            for step in built.specs
+        }
+
+
+def _volume(name: str, volume: Volume) -> _BaseVolume:
+    if volume.claim:
+        return ExistingVolume(name=name, claim_name=volume.claim, mount_path=volume.mount_path)
+    if volume.host_path:
+        return HostPathVolume(name=name, path=volume.host_path, mount_path=volume.mount_path)
+    return EmptyDirVolume(name=name, medium="Memory", size_limit=volume.memory, mount_path=volume.mount_path)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

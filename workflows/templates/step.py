@@ -1,0 +1,105 @@
+"""The Argo template of a step, generated from its spec.
+
+Invariant: nothing about a step is written twice. Inputs, outputs, environment, port and deadline
+come from the `StepSpec` that the step's own process reads, so a definition cannot drift from the
+code that it runs; where it runs comes from the profile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from hera.workflows import Container, Env, Parameter, Resources, RetryStrategy
+from hera.workflows.models import (
+    Backoff,
+    ContainerPort,
+    HTTPGetAction,
+    IntOrString,
+    Probe,
+    Toleration,
+    ValueFrom,
+    VolumeMount,
+)
+
+from posttrain.contract import StepSpec
+from workflows.profile import Profile
+
+OUTPUTS = "/tmp/outputs"
+
+# A step leaves with 2 when its user has to change something: trying again would fail again.
+RETRY_UNLESS_USER_ERROR = "asInt(lastRetry.exitCode) != 2"
+
+
+def argo_name(name: str) -> str:
+    """`prepare_data` as Argo and Kubernetes want it: `prepare-data`."""
+    return name.replace("_", "-")
+
+
+def step_template(spec: StepSpec, profile: Profile) -> Container:
+    """The container template that runs `spec` where `profile` says."""
+    settings = profile.settings(spec)
+    service = spec.kind == "service"
+    return Container(
+        name=argo_name(spec.name),
+        inputs=[Parameter(name=name) for name in ("step", "config", *(f.name for f in fields(spec.Inputs)))],
+        outputs=[
+            Parameter(name=f.name, value_from=ValueFrom(path=f"{OUTPUTS}/{f.name}")) for f in fields(spec.Outputs)
+        ],
+        labels={
+            "app.kubernetes.io/part-of": "posttrain",
+            "app.kubernetes.io/component": argo_name(spec.name),
+            "posttrain/environment": profile.environment(spec),
+        }
+        | profile.labels,
+        image=profile.image(spec),
+        image_pull_policy=profile.image_pull_policy,
+        working_dir=profile.project,
+        command=["envs/run", profile.environment(spec), "python", "-m", spec.package],
+        args=_arguments(spec, profile),
+        env=[Env(name=k, value=v) for k, v in (dict(spec.variables) | profile.env | settings.env).items()],
+        resources=Resources(cpu_request=settings.cpu, memory_request=settings.memory, gpus=settings.gpu or None),
+        volume_mounts=[
+            VolumeMount(name=name, mount_path=volume.mount_path, read_only=volume.read_only or None)
+            for name, volume in profile.volumes.items()
+        ],
+        active_deadline_seconds=settings.deadline_seconds,
+        retry_strategy=RetryStrategy(
+            limit=str(settings.retries),
+            retry_policy="Always",
+            expression=RETRY_UNLESS_USER_ERROR,
+            backoff=Backoff(
+                duration=str(profile.backoff.seconds),
+                factor=IntOrString(root=profile.backoff.factor),
+                cap=str(profile.backoff.cap_seconds),
+            ),
+        ),
+        priority_class_name=settings.priority_class,
+        node_selector=settings.node_selector,
+        tolerations=[Toleration(**vars(t)) for t in settings.tolerations or []] or None,
+        daemon=True if service else None,
+        ports=[ContainerPort(container_port=spec.port, name="http")] if spec.port else None,
+        readiness_probe=_readiness(spec) if service else None,
+    )
+
+
+def _arguments(spec: StepSpec, profile: Profile) -> list[str]:
+    arguments = [
+        "--workspace", profile.workspace,
+        "--run", "{{workflow.name}}",
+        "--step", "{{inputs.parameters.step}}",
+        "--seed", "{{workflow.parameters.seed}}",
+        "--config", "{{inputs.parameters.config}}",
+        "--outputs", OUTPUTS,
+    ]  # fmt: skip
+    for field in fields(spec.Inputs):
+        arguments += ["--input", f"{field.name}={{{{inputs.parameters.{field.name}}}}}"]
+    return arguments
+
+
+def _readiness(spec: StepSpec) -> Probe:
+    return Probe(
+        http_get=HTTPGetAction(path=spec.ready, port=spec.port),
+        period_seconds=2,
+        timeout_seconds=2,
+        failure_threshold=900,
+    )
