@@ -10,7 +10,8 @@ and goes on from their status, so a step that was running is neither lost nor ru
     <run>/pods/<id>/logs/NAME     stdout and stderr of each container, combined, as they come
 
 Containers, probes and outputs keep Kubernetes' and Argo's own field names (camelCase dicts), with
-every substitution already made.
+every substitution of `{{…}}` and every `valueFrom` already made. What the kubelet does is done by the
+pod: `$(NAME)` in command, args and env, `$$`, named ports, the defaults of probes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,76 @@
+"""The log of a container: stdout and stderr in one file, and the end of main's stdout apart.
+
+A container writes into its log file itself, so that its log goes on whatever happens to the
+supervisor. Only where a result is wanted does main's stdout come through the supervisor.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+RESULT_BYTES = 262_144  # of a long result the last so many bytes are kept, as the controller does
+
+
+def path_of(directory: str | Path, container: str) -> str:
+    return f"{directory}/logs/{container}"
+
+
+def open_for_writing(directory: str, container: str) -> int:
+    """A descriptor that appends to the container's log."""
+    return os.open(path_of(directory, container), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def read(directory: str | Path, container: str, *, offset: int = 0) -> tuple[str, int]:
+    """The log from byte `offset` on, and the offset to read from next time. Empty where there is none yet."""
+    try:
+        with open(path_of(directory, container), "rb") as source:
+            source.seek(offset)
+            data = source.read()
+    except FileNotFoundError:
+        return "", offset
+    return data.decode(errors="replace"), offset + len(data)
+
+
+def names(directory: str | Path) -> Iterator[str]:
+    """The containers that have a log."""
+    folder = Path(directory) / "logs"
+    return iter(sorted(p.name for p in folder.iterdir())) if folder.is_dir() else iter(())
+
+
+def last_lines(directory: str | Path, container: str, count: int = 20) -> list[str]:
+    """The last lines of a log, for a message about a failure."""
+    try:
+        with open(path_of(directory, container), "rb") as source:
+            source.seek(0, os.SEEK_END)
+            source.seek(max(0, source.tell() - 400 * count))
+            return source.read().decode(errors="replace").splitlines()[-count:]
+    except FileNotFoundError:
+        return []
+
+
+class Capture:
+    """Copies a stream into a log and keeps its end: the result."""
+
+    def __init__(self, log: int):
+        self._log, self._tail = log, bytearray()
+        self.problem: OSError | None = None
+
+    def feed(self, data: bytes) -> None:
+        self._tail += data
+        if len(self._tail) > 2 * RESULT_BYTES:
+            del self._tail[:-RESULT_BYTES]
+        while data and self.problem is None:
+            try:
+                data = data[os.write(self._log, data) :]
+            except OSError as problem:  # the container goes on; the pod says at its end that its log is not whole
+                self.problem = problem
+
+    def result(self) -> str:
+        return without_newline(bytes(self._tail[-RESULT_BYTES:]))
+
+
+def without_newline(data: bytes) -> str:
+    """The text without the one newline that a command puts at its end."""
+    return data.decode(errors="replace").removesuffix("\n")

@@ -1,0 +1,132 @@
+"""A pod's directory: its files, its lock and the engine's bell. Used by the engine and by supervisors.
+
+Every change of a status rings the bell, a FIFO beside the pods' directories: the supervisor writes
+the pod's id into it, and the engine sleeps until one comes. Nobody listening is no error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from posttrain.engine import processes
+from posttrain.engine.podspec import PodStatus
+
+BELL = ".bell"
+_RESERVE = "reserve"  # room for the last status on a disk that has filled up meanwhile
+_RESERVE_BYTES = 1 << 16
+
+
+class PodDirectory:
+    def __init__(self, path: str):
+        self.path = path
+
+    def status(self) -> PodStatus:
+        """As it was last written; Pending where it never was."""
+        try:
+            with open(f"{self.path}/status.json", encoding="utf-8") as source:
+                return PodStatus(**json.load(source))
+        except FileNotFoundError:
+            return PodStatus()
+
+    def write_status(self, status: PodStatus, id: str) -> None:
+        """Replace the status and ring the bell. On a full disk the reserve is given up for it."""
+        text = json.dumps(asdict(status)).encode()
+        try:
+            self._replace("status.json", text)
+        except OSError as problem:
+            if problem.errno != errno.ENOSPC:
+                raise
+            Path(f"{self.path}/{_RESERVE}").unlink(missing_ok=True)
+            self._replace("status.json", text)
+        ring(os.path.dirname(self.path), id)
+
+    def reserve(self) -> None:
+        with open(f"{self.path}/{_RESERVE}", "wb") as out:
+            out.write(bytes(_RESERVE_BYTES))
+
+    def claim(self) -> None:
+        """Say which process the supervisor is."""
+        self._replace("pid", f"{os.getpid()} {processes.start_time(os.getpid())}".encode())
+
+    def supervisor(self) -> tuple[int, int] | None:
+        """The supervisor's pid and start time, once it has claimed the pod."""
+        try:
+            pid, started = Path(f"{self.path}/pid").read_text().split()
+        except FileNotFoundError:
+            return None
+        return int(pid), int(started)
+
+    def request_stop(self, grace: float) -> None:
+        self._replace("stop", str(grace).encode())
+
+    def stop_requested(self) -> float | None:
+        """The seconds of grace that the last request to stop gave; None where there was none."""
+        try:
+            return float(Path(f"{self.path}/stop").read_text())
+        except FileNotFoundError:
+            return None
+
+    def lock(self) -> int | None:
+        """The pod's lock as a descriptor that holds it, or None where another process does."""
+        handle = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            os.close(handle)
+            return None
+
+    def held(self) -> bool:
+        """Whether a supervisor sees to the pod."""
+        try:
+            handle = os.open(f"{self.path}/lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+
+    def full_disk(self) -> str:
+        """A word on the disk where it is full, else nothing."""
+        space = os.statvfs(self.path)
+        full = space.f_bavail * space.f_frsize < 1 << 16
+        return f"no space is left on the disk of {self.path}" if full else ""
+
+    def note(self, text: str) -> None:
+        """Keep what a defect of ours left behind."""
+        with contextlib.suppress(OSError), open(f"{self.path}/supervisor.log", "a", encoding="utf-8") as out:
+            out.write(text)
+
+    def _replace(self, name: str, data: bytes) -> None:
+        beside = f"{self.path}/.{name}.{os.getpid()}"
+        try:
+            with open(beside, "wb") as out:
+                out.write(data)
+            os.replace(beside, f"{self.path}/{name}")
+        except OSError:
+            Path(beside).unlink(missing_ok=True)
+            raise
+
+
+def ring(pods: str | Path, word: str) -> None:
+    """Wake the engine that listens at the directory of pods, if any; waits where thousands of words are unread."""
+    try:
+        bell = os.open(f"{pods}/{BELL}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return  # no engine: the next one reads every status anyway
+    try:
+        os.set_blocking(bell, True)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(bell, word.encode() + b"\n")
+    finally:
+        os.close(bell)

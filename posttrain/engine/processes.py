@@ -1,0 +1,117 @@
+"""Processes by their pid, without mistaking one for another: start, exit, signals, the tree below."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from posttrain.engine.isolation import MARKER
+
+
+def exit_of(process: subprocess.Popen) -> asyncio.Future[int]:
+    """Resolves to the exit code (128 + signal for one that was killed), without a thread or a handler."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+    handle = os.pidfd_open(process.pid)
+
+    def reap() -> None:
+        loop.remove_reader(handle)
+        os.close(handle)
+        code = process.wait()
+        if not ended.done():
+            ended.set_result(code if code >= 0 else 128 - code)
+
+    loop.add_reader(handle, reap)
+    return ended
+
+
+def send(pid: int, number: signal.Signals, *, group: bool = False) -> None:
+    """Signal a process, or the whole group that it is in; nothing happens where it has gone."""
+    try:
+        os.killpg(os.getpgid(pid), number) if group else os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def send_exactly(pid: int, started: int, number: signal.Signals) -> None:
+    """Signal the process only if it is the one that started then, not a later one of the same pid."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if start_time(pid) == started:
+            signal.pidfd_send_signal(handle, number)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def marked(value: str) -> Iterator[int]:
+    """Every process whose environment carries the pod's marker with `value` or something below it."""
+    exact, below = f"\0{MARKER}={value}\0".encode(), f"\0{MARKER}={value}/".encode()
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            environment = b"\0" + Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:
+            continue  # gone, or another user's
+        if exact in environment or below in environment:
+            yield int(name)
+
+
+def sweep(value: str, *, seconds: float = 5.0) -> bool:
+    """Kill every marked process until none is left; False if some are still there after so long."""
+    until = time.monotonic() + seconds
+    while found := list(marked(value)):
+        for pid in found:
+            send(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def start_time(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot: with the pid it names one process only."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def adopt_orphans() -> None:
+    """Processes below this one that lose their parent come to it, not to init."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def prepare_child() -> None:
+    """Between fork and exec: the supervisor's death is the child's, and memory is taken from the child first."""
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    with open("/proc/self/oom_score_adj", "w") as score:
+        score.write("500")
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
