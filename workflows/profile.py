@@ -75,12 +75,14 @@ class Backoff:
 @dataclass
 class Profile:
     """`environments` maps the environment a spec names to the one that runs here; `images` the
-    environment to an image, with `default` for the others; `defaults` holds for every step."""
+    environment to an image, with `default` for the others; `defaults` holds for every step. The
+    environments in `install` are installed by the workflow itself, before its first step."""
 
     summary: str = ""
     project: str = "/opt/posttrain"
     workspace: str = "/workspace"
     environments: dict[str, str] = field(default_factory=dict)
+    install: list[str] = field(default_factory=list)
     images: dict[str, str] = field(default_factory=dict)
     image_pull_policy: str | None = None
     service_account: str | None = None
@@ -94,8 +96,7 @@ class Profile:
     def environment(self, spec: StepSpec) -> str:
         return self.environments.get(spec.environment, spec.environment)
 
-    def image(self, spec: StepSpec) -> str:
-        environment = self.environment(spec)
+    def image(self, environment: str) -> str:
         for key in (environment, "default"):
             if key in self.images:
                 return self.images[key]

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from posttrain.report.graph import essential, positions
 from posttrain.report.model import Score, StepView
+from posttrain.units import duration
 
 Points = Sequence[tuple[float, float]]
 
@@ -94,7 +95,7 @@ def interval_chart(groups: Sequence[tuple[str, Sequence[tuple[str, Score]]]], *,
 
 def graph_chart(steps: Sequence[StepView]) -> Markup:
     """The workflow: one box a step, coloured by its phase, with its time."""
-    box, tall, across, down, margin = 118, 50, 146, 72, 6
+    box, tall, across, down, margin = 128, 50, 156, 72, 6
     waits_for = {step.name: step.waits_for for step in steps}
     place = positions(waits_for)
     top = min((row for _, row in place.values()), default=0.0)
@@ -123,20 +124,6 @@ def graph_chart(steps: Sequence[StepView]) -> Markup:
         time = _text("time", x + box / 2, y + 38, detail, "middle")
         parts.append(f'<g class="node {escape(step.phase.lower())}">{title}{outline}{name}{time}</g>')
     return _svg(width, height, parts, "the workflow's graph")
-
-
-def duration(seconds: float | None) -> str:
-    """`0.4 s`, `38 s`, `4 min 05 s`, `2 h 03 min`."""
-    if seconds is None:
-        return "–"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def _text(kind: str, x: float, y: float, text: str, anchor: str = "start") -> str:

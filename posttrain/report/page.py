@@ -9,8 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from posttrain.report.charts import duration, graph_chart, interval_chart, line_chart
+from posttrain.report.charts import graph_chart, interval_chart, line_chart
 from posttrain.report.model import Evaluation, RunReport, Sample, Score, StepView
+from posttrain.units import duration
 
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),

@@ -30,7 +30,7 @@ from hera.workflows.volume import _BaseVolume
 from posttrain.contract import StepSpec
 from posttrain.contract.config import to_plain
 from workflows.profile import Profile, Volume
-from workflows.templates.step import argo_name, step_template
+from workflows.templates.step import argo_name, install_template, step_template
 
 ENTRYPOINT = "main"
 FINISH = "finish"
@@ -46,8 +46,9 @@ WORKFLOW_FACTS = {
 class Node:
     """One task of the route, as later ones refer to it: `node["model"]` is its output, `node.address` its ip."""
 
-    def __init__(self, name: str, spec: StepSpec):
+    def __init__(self, name: str, spec: StepSpec, waits_for: Iterable[Node]):
         self.name, self.spec = name, spec
+        self.ancestors = frozenset(waits_for).union(*(node.ancestors for node in waits_for))
 
     def __getitem__(self, output: str) -> Reference:
         known = [f.name for f in fields(self.spec.Outputs)]
@@ -73,22 +74,32 @@ class Route:
     def __init__(self, workflow: Workflow, profile: Profile):
         self._workflow, self._profile = workflow, profile
         self.specs: dict[str, StepSpec] = {}  # every step that is used, by name
+        self._installs: list[str] = []  # tasks that install environments: whatever has no other reason waits for them
 
     @contextmanager
     def graph(self) -> Iterator[None]:
         """The DAG that the workflow starts with; `task` adds to it."""
         with DAG(name=ENTRYPOINT):
+            for environment in self._profile.install:
+                install = install_template(environment, self._profile)
+                assert install.name is not None
+                Task(name=install.name, template=install.name)
+                self._installs.append(install.name)
             yield
 
     def task(self, spec: StepSpec, name: str = "", *, after: Iterable[Node] = (), **inputs: Reference | str) -> Node:
-        """Run `spec` with `inputs` once everything they refer to, and `after`, has ended."""
-        node = Node(argo_name(name or spec.name), spec)
-        waits_for = [i.node.name for i in inputs.values() if isinstance(i, Reference)] + [n.name for n in after]
+        """Run `spec` with `inputs` once everything they refer to, and `after`, has ended.
+
+        What another dependency waits for anyway is not named again.
+        """
+        sources = dict.fromkeys([*(i.node for i in inputs.values() if isinstance(i, Reference)), *after])
+        direct = [s.name for s in sources if not any(s in other.ancestors for other in sources)]
+        node = Node(argo_name(name or spec.name), spec, sources)
         Task(
             name=node.name,
             template=self._template(spec),
             arguments=self._arguments(spec, name or spec.name, inputs),
-            depends=" && ".join(dict.fromkeys(waits_for)) or None,
+            depends=" && ".join(direct or self._installs) or None,
         )
         return node
 
@@ -149,6 +160,23 @@ def route(
             f"{argo_name(step)}-config": json.dumps(to_plain(getattr(config, step)), ensure_ascii=False)
             for step in built.specs
         }
+
+
+def single(
+    spec: StepSpec, profile: Profile, *, run: str, step: str, seed: int, config: dict[str, Any], inputs: dict[str, Any]
+) -> Workflow:
+    """A workflow whose only pod is `step`, with inputs that are known: how a step is run again from its record."""
+    given = {"step": step, "config": json.dumps(config, ensure_ascii=False)} | {k: _plain(v) for k, v in inputs.items()}
+    with Workflow(
+        name=run,
+        labels={"app.kubernetes.io/part-of": "posttrain", "posttrain/step": step} | profile.labels,
+        entrypoint=argo_name(spec.name),
+        arguments={"seed": str(seed)} | given,
+        volumes=[_volume(name, volume) for name, volume in profile.volumes.items()],
+        service_account_name=profile.service_account,
+    ) as workflow:
+        step_template(spec, profile)
+    return workflow
 
 
 def _volume(name: str, volume: Volume) -> _BaseVolume:

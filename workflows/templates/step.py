@@ -45,40 +45,69 @@ def step_template(spec: StepSpec, profile: Profile) -> Container:
         outputs=[
             Parameter(name=f.name, value_from=ValueFrom(path=f"{OUTPUTS}/{f.name}")) for f in fields(spec.Outputs)
         ],
-        labels={
-            "app.kubernetes.io/part-of": "posttrain",
-            "app.kubernetes.io/component": argo_name(spec.name),
-            "posttrain/environment": profile.environment(spec),
-        }
-        | profile.labels,
-        image=profile.image(spec),
+        labels=_labels(argo_name(spec.name), profile.environment(spec), profile),
+        image=profile.image(profile.environment(spec)),
         image_pull_policy=profile.image_pull_policy,
         working_dir=profile.project,
         command=["envs/run", profile.environment(spec), "python", "-m", spec.package],
         args=_arguments(spec, profile),
         env=[Env(name=k, value=v) for k, v in (dict(spec.variables) | profile.env | settings.env).items()],
         resources=Resources(cpu_request=settings.cpu, memory_request=settings.memory, gpus=settings.gpu or None),
-        volume_mounts=[
-            VolumeMount(name=name, mount_path=volume.mount_path, read_only=volume.read_only or None)
-            for name, volume in profile.volumes.items()
-        ],
+        volume_mounts=_mounts(profile),
         active_deadline_seconds=settings.deadline_seconds,
-        retry_strategy=RetryStrategy(
-            limit=str(settings.retries),
-            retry_policy="Always",
-            expression=RETRY_UNLESS_USER_ERROR,
-            backoff=Backoff(
-                duration=str(profile.backoff.seconds),
-                factor=IntOrString(root=profile.backoff.factor),
-                cap=str(profile.backoff.cap_seconds),
-            ),
-        ),
+        retry_strategy=_retries(settings.retries, profile),
         priority_class_name=settings.priority_class,
         node_selector=settings.node_selector,
         tolerations=[Toleration(**vars(t)) for t in settings.tolerations or []] or None,
         daemon=True if service else None,
         ports=[ContainerPort(container_port=spec.port, name="http")] if spec.port else None,
         readiness_probe=_readiness(spec) if service else None,
+    )
+
+
+def install_template(environment: str, profile: Profile) -> Container:
+    """The container template that installs `environment` into the shared volume, where it is not there yet."""
+    name = f"install-{environment}"
+    return Container(
+        name=name,
+        labels=_labels(name, environment, profile),
+        image=profile.image(environment),
+        image_pull_policy=profile.image_pull_policy,
+        working_dir=profile.project,
+        command=["envs/install", environment],
+        env=[Env(name=k, value=v) for k, v in profile.env.items()],
+        resources=Resources(cpu_request="1", memory_request="2Gi"),
+        volume_mounts=_mounts(profile),
+        active_deadline_seconds=3600,
+        retry_strategy=_retries(2, profile),
+    )
+
+
+def _labels(component: str, environment: str, profile: Profile) -> dict[str, str]:
+    return {
+        "app.kubernetes.io/part-of": "posttrain",
+        "app.kubernetes.io/component": component,
+        "posttrain/environment": environment,
+    } | profile.labels
+
+
+def _mounts(profile: Profile) -> list[VolumeMount]:
+    return [
+        VolumeMount(name=name, mount_path=volume.mount_path, read_only=volume.read_only or None)
+        for name, volume in profile.volumes.items()
+    ]
+
+
+def _retries(limit: int | None, profile: Profile) -> RetryStrategy:
+    return RetryStrategy(
+        limit=str(limit or 0),
+        retry_policy="Always",
+        expression=RETRY_UNLESS_USER_ERROR,
+        backoff=Backoff(
+            duration=str(profile.backoff.seconds),
+            factor=IntOrString(root=profile.backoff.factor),
+            cap=str(profile.backoff.cap_seconds),
+        ),
     )
 
 

@@ -1,0 +1,121 @@
+"""Following a run: a live table on a terminal, one line a change in a pipe.
+
+`Follower.show` is given the workflow's state whenever there is a new one; it draws what changed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from posttrain.argo.status import WAITING, phase, steps_of
+from posttrain.cli.view import Row, rows, summary
+from posttrain.contract.progress import latest
+from posttrain.units import duration
+
+JSON = dict[str, Any]
+PLAIN_PROGRESS_SECONDS = 15.0
+
+
+class Follower:
+    """Draws a run. `runs` is the run's directory in the workspace, or None for a cluster's."""
+
+    def __init__(self, title: str, directory: Path | None, console: Console | None = None):
+        self._title, self._directory = title, directory
+        self._console = console or Console(stderr=False, highlight=False)
+        self._workflow: JSON = {}
+        self._shown: dict[str, str] = {}
+        self._said: dict[str, float] = {}
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """The live table stands while this is entered, and its last state stays."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(get_renderable=self._table, console=self._console, refresh_per_second=4):
+            yield
+
+    def show(self, workflow: JSON) -> None:
+        self._workflow = workflow
+        if not self._console.is_terminal:
+            self._lines()
+
+    def _rows(self) -> list[Row]:
+        progress = {}
+        if self._directory:
+            progress = {s.directory: latest(self._directory / s.directory) for s in steps_of(self._workflow)}
+        return rows(self._workflow, progress, time.time())
+
+    def _table(self) -> Group:
+        return Group(Text(f"{self._title}: {summary(self._workflow, time.time())}", style="bold"), table(self._rows()))
+
+    def _lines(self) -> None:
+        now = time.time()
+        clock = time.strftime("%H:%M:%S")
+        for row in self._rows():
+            changed = self._shown.get(row.name, WAITING) != row.phase
+            due = row.phase == "Running" and row.detail and now - self._said.get(row.name, now) > PLAIN_PROGRESS_SECONDS
+            if changed or due:
+                took = f" after {duration(row.seconds)}" if changed and row.phase in ("Succeeded", "Failed") else ""
+                self._console.out(f"{clock} {row.name}: {row.word}{took}{'; ' if row.detail else ''}{row.detail}")
+                self._shown[row.name], self._said[row.name] = row.phase, now
+
+
+def table(shown: list[Row]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for justify in ("left", "left", "left", "right"):
+        grid.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    grid.add_column(overflow="fold")
+    for row in shown:
+        symbol, style = row.symbol
+        time_text = duration(row.seconds) if row.seconds is not None else ""
+        grid.add_row(Text(symbol, style), row.name, Text(row.word, style), time_text, Text(row.detail, "dim"))
+    return grid
+
+
+@contextmanager
+def following(follower: Follower, fetch: Callable[[], JSON | None], every: float = 0.5) -> Iterator[None]:
+    """Follow, in a thread of its own, what `fetch` gives, while the caller does the work."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while True:
+            last = over.is_set()
+            found = fetch()
+            if found:
+                follower.show(found)
+            if last:
+                return
+            over.wait(every)
+
+    thread = threading.Thread(target=watch, name="follow", daemon=True)
+    with follower.drawing():
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def outcome(workflow: JSON, run: str) -> int:
+    """Say how the run ended, on stderr where it failed; the exit code."""
+    if phase(workflow) == "Succeeded":
+        return 0
+    for state in steps_of(workflow):
+        if state.phase in ("Failed", "Error"):
+            print(f"error: {state.name}: {state.message or state.phase}", file=sys.stderr)
+    message = workflow.get("status", {}).get("message", "")
+    print(f"error: run {run} ended as {phase(workflow)}{': ' if message else ''}{message}", file=sys.stderr)
+    return 1

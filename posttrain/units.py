@@ -1,0 +1,25 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float | None) -> str:
+    """`0.4 s`, `38 s`, `4 min 05 s`, `2 h 03 min`."""
+    if seconds is None:
+        return "–"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def count(value: float) -> str:
+    """`950`, `41.0k`, `1.25M`"""
+    for limit, unit, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= limit:
+            return f"{value / unit:.3g}{suffix}"
+    return f"{value:g}"

@@ -1,0 +1,53 @@
+"""Reading a workflow object: what was planned and what happened, as one list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from posttrain.argo.status import WAITING, steps_of
+
+
+def workflow(nodes: dict[str, Any], tasks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "run"},
+        "spec": {"entrypoint": "main", "templates": [{"name": "main", "dag": {"tasks": tasks}}]},
+        "status": {"nodes": nodes},
+    }
+
+
+TASKS = [
+    {"name": "a", "template": "t"},
+    {"name": "b", "template": "t", "depends": "a.Succeeded && (a || !a.Failed)"},
+    {"name": "c", "template": "t", "dependencies": ["a", "b"]},
+]
+
+
+def test_a_workflow_that_has_not_started_shows_every_step_in_order() -> None:
+    found = steps_of(workflow({}, TASKS))
+    assert [(s.name, s.phase, s.waits_for) for s in found] == [
+        ("a", WAITING, ()), ("b", WAITING, ("a",)), ("c", WAITING, ("a", "b")),
+    ]  # fmt: skip
+
+
+def test_attempts_are_counted_and_not_listed() -> None:
+    nodes = {
+        "r": {"displayName": "a", "name": "run.a", "type": "Retry", "phase": "Running", "children": ["r0", "r1"],
+              "startedAt": "2026-01-01T00:00:00Z"},
+        "r0": {"displayName": "a(0)", "name": "run.a(0)", "type": "Pod", "phase": "Failed", "nodeFlag": {"retried": True}},
+        "r1": {"displayName": "a(1)", "name": "run.a(1)", "type": "Pod", "phase": "Running", "nodeFlag": {"retried": True}},
+    }  # fmt: skip
+    first, *_ = steps_of(workflow(nodes, TASKS))
+    assert (first.name, first.phase, first.attempts) == ("a", "Running", 2)
+    assert len(steps_of(workflow(nodes, TASKS))) == 3
+
+
+def test_the_exit_handlers_step_comes_last_and_is_marked() -> None:
+    nodes = {
+        "x": {"displayName": "report", "name": "run.onExit[0].report", "type": "Pod", "phase": "Running"},
+        "a": {"displayName": "a", "name": "run.a", "type": "Pod", "phase": "Succeeded",
+              "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:05Z"},
+    }  # fmt: skip
+    found = steps_of(workflow(nodes, TASKS))
+    assert [s.name for s in found] == ["a", "b", "c", "report"]
+    assert [s.exit_handler for s in found] == [False, False, False, True]
+    assert found[0].finished - found[0].started == 5.0  # type: ignore[operator]
