@@ -15,12 +15,12 @@ import os
 import posixpath
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from posttrain.engine.paths import SCRIPT, TERMINATION_LOG, Layout
+from posttrain.engine.paths import SCRIPT, Layout
 
 Driver = Literal["bubblewrap", "paths"]
 CHOICE = "POSTTRAIN_ISOLATION"  # the driver to use, whatever the machine can do
@@ -51,7 +51,6 @@ class Launch:
     argv: list[str]
     environment: dict[str, str]
     directory: str
-    bubblewrap: list[str] | None = None  # its options, for a further process of the same container
 
 
 @dataclass(frozen=True)
@@ -93,22 +92,20 @@ def mapped(process: Process) -> Launch:
     """Path mapping: the same process with host paths in everything it is given."""
     layout = process.layout
     directory = layout.find(process.working_directory)
+    variables = process.environment.items()
     return Launch(
         argv=[layout.rewrite(text) for text in process.argv],
-        environment={
-            name: value if name == MARKER else layout.rewrite(value) for name, value in process.environment.items()
-        },
+        environment={name: value if name == MARKER else layout.rewrite(value) for name, value in variables},
         directory=directory if os.path.isdir(directory) else layout.root,
     )
 
 
-def wrapped(process: Process, options: list[str], *, information: int | None = None) -> Launch:
-    """Bubblewrap with `options` as `options_for` gives them; its child's pid is written to the descriptor `information`."""
+def wrapped(process: Process, options: list[str]) -> Launch:
+    """Bubblewrap with `options` as `options_for` gives them."""
     program = bubblewrap()
     assert program is not None
-    info = [] if information is None else ["--info-fd", str(information)]
-    argv = [program, *info, *options, "--chdir", process.working_directory, "--", *process.argv]
-    return Launch(argv, dict(process.environment), "/", options)
+    argv = [program, *options, "--chdir", process.working_directory, "--", *process.argv]
+    return Launch(argv, dict(process.environment), "/")
 
 
 def options_for(layout: Layout, working_directory: str) -> list[str]:

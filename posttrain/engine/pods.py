@@ -20,7 +20,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from posttrain.contract.record import ROOT
-from posttrain.engine import isolation, processes
+from posttrain.engine import isolation, memory, processes
+from posttrain.engine.admission import memory_limits
+from posttrain.engine.container import memory_prefix
 from posttrain.engine.poddir import BELL, PodDirectory, ring
 from posttrain.engine.podspec import PodSpec, PodStatus
 from posttrain.engine.zygote import MESSAGE_BYTES
@@ -68,6 +70,8 @@ class PodRunner:
                     self._rung.add(spec.id)
                     return
                 pod.reserve()
+                limits = memory_limits([spec.main, *spec.init, *spec.sidecars])
+                spec = replace(spec, memory_limits=limits)
                 with open(f"{spec.directory}/pod.json", "w", encoding="utf-8", opener=_private) as out:
                     json.dump(asdict(spec), out)
                 self._children[spec.directory] = spec.id
@@ -201,6 +205,7 @@ class PodRunner:
             status = pod.status()
             if not status.ended:
                 processes.sweep(pod.path)
+                memory.remove_all(memory_prefix(pod.path))
                 message = reason or pod.full_disk() or LOST
                 status = replace(status, phase="Error", message=message, ready=False, finished=time.time())
                 pod.write_status(status, os.path.basename(pod.path))

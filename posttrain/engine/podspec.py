@@ -52,6 +52,7 @@ class PodSpec:
     store: str | None = None  # directory of the engine's own artifact store
     artifact_prefix: str = ""  # key prefix of this pod's output artifacts in the default store
     environment: dict[str, str] = field(default_factory=dict)  # what every container of the pod gets
+    memory_limits: dict[str, int] = field(default_factory=dict)  # container -> bytes; filled in by `PodRunner.start`
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import asyncio
 import http.client
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 JSON = dict[str, Any]
-Run = Callable[
-    [list[str], float], Awaitable[bool]
-]  # a command in the container within so many seconds: did it end with 0
+Answers = AsyncGenerator[bool, None]
+# A command in the container, within so many seconds: did it end with 0?
+Run = Callable[[list[str], float], Awaitable[bool]]
 
 
 @dataclass
@@ -38,15 +38,16 @@ class Tally:
         return self.state
 
 
-async def watch(probe: JSON, ip: str, ports: dict[str, int], run: Run, told: Callable[[bool], None]) -> None:
-    """Ask every `periodSeconds` and tell each change of state; ends only by being cancelled."""
+async def watch(probe: JSON, ip: str, ports: dict[str, int], run: Run) -> Answers:
+    """Ask every `periodSeconds` and yield each change of state; never ends by itself."""
     tally = Tally(int(probe.get("successThreshold") or 1), int(probe.get("failureThreshold") or 3))
     period = float(probe.get("periodSeconds") or 10)
     await asyncio.sleep(float(probe.get("initialDelaySeconds") or 0))
     while True:
         before = tally.state
-        if tally.add(await ask(probe, ip, ports, run)) is not before and tally.state is not None:
-            told(tally.state)
+        now = tally.add(await ask(probe, ip, ports, run))
+        if now is not None and now is not before:
+            yield now
         await asyncio.sleep(period)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from posttrain.engine.isolation import MARKER
@@ -33,10 +34,8 @@ def exit_of(process: subprocess.Popen) -> asyncio.Future[int]:
 
 def send(pid: int, number: signal.Signals, *, group: bool = False) -> None:
     """Signal a process, or the whole group that it is in; nothing happens where it has gone."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(os.getpgid(pid), number) if group else os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def send_exactly(pid: int, started: int, number: signal.Signals) -> None:
@@ -47,9 +46,8 @@ def send_exactly(pid: int, started: int, number: signal.Signals) -> None:
         return
     try:
         if start_time(pid) == started:
-            signal.pidfd_send_signal(handle, number)
-    except ProcessLookupError:
-        pass
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, number)
     finally:
         os.close(handle)
 
@@ -61,30 +59,39 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def marked(value: str) -> Iterator[int]:
-    """Every process whose environment carries the pod's marker with `value` or something below it."""
+def marked(value: str, pids: Iterable[int] | None = None) -> Iterator[int]:
+    """The processes whose environment carries the pod's marker with `value` or something below it."""
     exact, below = f"\0{MARKER}={value}\0".encode(), f"\0{MARKER}={value}/".encode()
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
+    for pid in pids if pids is not None else (int(name) for name in os.listdir("/proc") if name.isdigit()):
         try:
-            environment = b"\0" + Path(f"/proc/{name}/environ").read_bytes()
+            environment = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             continue  # gone, or another user's
-        if exact in environment or below in environment:
-            yield int(name)
+        if pid != os.getpid() and (exact in environment or below in environment):
+            yield pid
 
 
-def sweep(value: str, *, seconds: float = 5.0) -> bool:
-    """Kill every marked process until none is left; False if some are still there after so long."""
+def descendants(pid: int) -> Iterator[int]:
+    for child in children(pid):
+        yield child
+        yield from descendants(child)
+
+
+def sweep_below(pid: int, value: str) -> None:
+    """Kill every marked descendant of `pid` until none is left."""
+    while found := list(marked(value, descendants(pid))):
+        for each in found:
+            send(each, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def sweep(value: str, *, seconds: float = 5.0) -> None:
+    """Kill every marked process of the machine until none is left; gives up on one that cannot be killed."""
     until = time.monotonic() + seconds
-    while found := list(marked(value)):
+    while (found := list(marked(value))) and time.monotonic() < until:
         for pid in found:
             send(pid, signal.SIGKILL)
-        if time.monotonic() > until:
-            return False
         time.sleep(0.002)
-    return True
 
 
 def start_time(pid: int) -> int | None:
