@@ -109,51 +109,63 @@ def wrapped(process: Process, options: list[str]) -> Launch:
 
 
 def options_for(layout: Layout, working_directory: str) -> list[str]:
-    """The binds that make `layout` real; makes the directories that a bind or the container needs in its root.
+    """The binds that make `layout` real; makes the directories that they take from the container's root.
 
-    A directory that the container must be able to write to, and each above it, becomes one of its
-    own with the host's entries bound into it one by one; all else of the host is bound whole.
+    The container's / is in memory. A directory that it must be able to write to, and each above it,
+    is one of its own, with the host's entries bound into it one by one; all else of the host is bound
+    whole. Those that the pod reads from or puts files into (`kept`) lie on disk, in the layout's root.
     """
-    options = ["--bind", layout.root, "/", "--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys"]
+    kept = {"/tmp", posixpath.dirname(SCRIPT), *map(posixpath.dirname, layout.declared)}
+    if working_directory != "/":
+        kept.add(working_directory)
+    kept = {path for path in kept if _is_own(path, layout)}
+    made = [posixpath.dirname(m.path) for m in layout.mounts if not os.path.isdir(m.path)]
+    opened = _with_parents([*_OPEN, *_OWN, *kept, *made], layout)
+    hidden = {*opened, *_KERNEL, *_UNSEEN, *(m.path for m in layout.mounts)}
+    options = ["--tmpfs", "/"]
+    for directory in sorted(opened):
+        if directory in kept:
+            os.makedirs(layout.root + directory, exist_ok=True)
+            options += ["--bind", layout.root + directory, directory]
+        else:
+            options += ["--dir", directory]
+        if directory not in _OWN and os.path.isdir(directory):
+            options += _host_entries(directory, hidden, layout)
+    options += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys"]
     for device in _devices():
         options += ["--dev-bind", device, device]
-    opened = _opened(layout, working_directory)
-    for path in _binds(layout, opened):
-        options += ["--ro-bind", path, path]
-    if "/var" not in opened:
-        os.makedirs(layout.root + "/var/tmp", exist_ok=True)
+    if "/var/tmp" not in kept and os.path.isdir("/var/tmp"):
         options += ["--bind", layout.root + "/var/tmp", "/var/tmp"]
     for mount in sorted(layout.mounts, key=lambda m: m.path):
         options += ["--ro-bind" if mount.read_only else "--bind", mount.host, mount.path]
     return [*options, *_NAMESPACES]
 
 
-def _opened(layout: Layout, working_directory: str) -> set[str]:
-    """The directories that are the container's own, given with everything above them."""
-    written = [posixpath.dirname(path) for path in (*layout.declared, SCRIPT, *(m.path for m in layout.mounts))]
-    opened: set[str] = set()
-    for path in (*_OPEN, *_OWN, *written, working_directory):
-        while path not in opened and layout.mounted(path) is None and not path.startswith(_KERNEL):
-            opened.add(path)
+def _is_own(path: str, layout: Layout) -> bool:
+    return layout.mounted(path) is None and not path.startswith(_KERNEL)
+
+
+def _with_parents(paths: Iterable[str], layout: Layout) -> set[str]:
+    found: set[str] = set()
+    for path in paths:
+        while path not in found and _is_own(path, layout):
+            found.add(path)
             path = posixpath.dirname(path)
-    return opened
+    return found
 
 
-def _binds(layout: Layout, opened: set[str]) -> Iterable[str]:
-    """What of the host is bound into the opened directories, which are made on the way."""
-    hidden = {*opened, *_KERNEL, *_UNSEEN, *(m.path for m in layout.mounts)}
-    for directory in sorted(opened):
-        os.makedirs(layout.root + directory, exist_ok=True)
-        if directory in _OWN or not os.path.isdir(directory):
+def _host_entries(directory: str, hidden: set[str], layout: Layout) -> list[str]:
+    """What of the host is seen in a directory of the container's own, beside what has been put there."""
+    options = []
+    for entry in os.scandir(directory):
+        path = posixpath.join(directory, entry.name)
+        if path in hidden or os.path.lexists(layout.root + path):
             continue
-        for entry in os.scandir(directory):
-            path = posixpath.join(directory, entry.name)
-            if path in hidden or os.path.lexists(layout.root + path):
-                continue
-            if entry.is_symlink():
-                os.symlink(os.readlink(path), layout.root + path)
-            elif entry.is_dir() or (entry.is_file() and directory != "/"):
-                yield path
+        if entry.is_symlink():
+            options += ["--symlink", os.readlink(path), path]
+        elif entry.is_dir() or (entry.is_file() and directory != "/"):
+            options += ["--ro-bind", path, path]
+    return options
 
 
 def _devices() -> list[str]:

@@ -8,6 +8,7 @@ it is sent a directory whose supervisor has ended, with a reason where it could 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -39,17 +40,25 @@ def main(descriptor: int, driver: Driver) -> None:
             if woken in ready:
                 woken.recv(4096)
                 for directory in _reap(pods):
-                    engine.send(f"{directory}\0".encode())
+                    _say(engine, f"{directory}\0")
             if engine in ready:
-                message, handles, *_ = socket.recv_fds(engine, MESSAGE_BYTES, 1)
+                try:
+                    message, handles, *_ = socket.recv_fds(engine, MESSAGE_BYTES, 1)
+                except ConnectionResetError:  # closed with words of ours unread
+                    return
                 if not message:
                     return
                 directory = message.decode()
                 try:
                     pods[_fork(directory, driver, handles[0])] = directory
                 except OSError as problem:
-                    engine.send(f"{directory}\0cannot start a process: {problem.strerror}".encode())
+                    _say(engine, f"{directory}\0cannot start a process: {problem.strerror}")
                 os.close(handles[0])
+
+
+def _say(engine: socket.socket, word: str) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # then the next read ends this process
+        engine.send(word.encode())
 
 
 def _reap(pods: dict[int, str]) -> list[str]:
