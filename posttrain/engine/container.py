@@ -49,8 +49,8 @@ class Container:
 
     def prepare(self) -> None:
         """Make the container's own directories; inputs may then be put into them."""
-        for path in (self.layout.root + "/tmp", self.layout.root + "/var/tmp"):
-            os.makedirs(path, exist_ok=True)
+        for path in ("/tmp", "/var/tmp", "/srv"):
+            os.makedirs(self.layout.root + path, exist_ok=True)
         open(termination_log_of(self.spec, self.name), "w").close()
         for mount in self.layout.mounts:
             if not os.path.exists(mount.host):

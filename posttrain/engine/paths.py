@@ -66,7 +66,7 @@ class Layout:
         return self._seen(done or "/")
 
     def rewrite(self, text: str) -> str:
-        """`text` with every path of a mount, of /tmp or of a declared path replaced by its host path."""
+        """`text` with every path of a mount, of /tmp or /srv, or of a declared path replaced by its host path."""
         return self._pattern.sub(lambda found: self.place(found.group(0)), text)
 
     def _seen(self, path: str) -> str:
@@ -82,7 +82,7 @@ class Layout:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        own = ("/tmp", "/var/tmp", SCRIPT, TERMINATION_LOG)
+        own = ("/tmp", "/var/tmp", "/srv", SCRIPT, TERMINATION_LOG)
         paths = sorted({*own, *self.declared, *(m.path for m in self.mounts)}, key=lambda p: (-len(p), p))
         # A path begins where no other path or variable runs into it (`$DIR/tmp`, `a/tmp`) and ends at a whole name.
         return re.compile(r"(?<![\w.\-/})\]*?~])(?:" + "|".join(map(re.escape, paths)) + r")(?![\w.\-])")

@@ -1,0 +1,71 @@
+"""Pods as real processes. Every test that takes `pods` runs once for each driver."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from posttrain.engine import isolation
+from posttrain.engine.pods import PodRunner
+from posttrain.engine.podspec import PodSpec, PodStatus
+
+DRIVERS = ["bubblewrap", "paths"]
+
+
+class Pods:
+    """A runner with shorthand for specs, and waits that fail rather than hang."""
+
+    def __init__(self, root: Path, driver: isolation.Driver):
+        self.root, self.driver = root, driver
+        self.runner = PodRunner(root, driver)
+        self._numbers = itertools.count(2)
+
+    def spec(self, *command: str, **fields) -> PodSpec:
+        number = next(self._numbers)
+        main = {"name": "main", "image": "test", "command": list(command), **fields.pop("main", {})}
+        given = {"id": f"pod-{number}", "name": f"pod-{number}", "ip": f"127.0.0.{number}", "main": main, **fields}
+        return PodSpec(directory=str(self.root / given["id"]), **given)
+
+    def run(self, spec: PodSpec, seconds: float = 20) -> PodStatus:
+        self.runner.start(spec)
+        return self.wait(spec, lambda status: status.ended, seconds)
+
+    def sh(self, script: str, **fields) -> PodStatus:
+        return self.run(self.spec("sh", "-c", script, **fields))
+
+    def wait(self, spec: PodSpec, until: Callable[[PodStatus], bool], seconds: float = 20) -> PodStatus:
+        end = time.monotonic() + seconds
+        while not until(status := self.runner.status(spec.directory)):
+            assert time.monotonic() < end, f"{spec.id} is still {status}"
+            self.runner.wait(min(1.0, seconds))
+        return status
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> isolation.Driver:
+    if request.param == "bubblewrap" and isolation.choose().driver != "bubblewrap":
+        pytest.skip(isolation.choose().reason)
+    return request.param
+
+
+@pytest.fixture
+def pods(tmp_path: Path, driver: isolation.Driver) -> Iterator[Pods]:
+    made = Pods(tmp_path / "pods", driver)
+    yield made
+    for directory in (tmp_path / "pods").iterdir():
+        if directory.is_dir():
+            made.runner.kill(str(directory))
+    made.runner.close()
+
+
+def parameter(status: PodStatus, name: str) -> str:
+    return next(p["value"] for p in status.outputs["parameters"] if p["name"] == name)
+
+
+def files(**paths: str) -> dict:
+    """Output parameters read from files."""
+    return {"parameters": [{"name": name, "valueFrom": {"path": path}} for name, path in paths.items()]}
