@@ -50,8 +50,9 @@ def staged_directory(final: Path) -> Iterator[Path]:
     staging = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
     try:
         yield staging
+        for path in [staging, *staging.rglob("*")]:  # some libraries write for their own user only
+            path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
         sync_tree(staging)
-        os.chmod(staging, 0o755)
         replace_directory(staging, final)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Models to start from: brought into the workspace as Hugging Face directories, checked, named by digest."""
