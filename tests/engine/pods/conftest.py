@@ -45,21 +45,27 @@ class Pods:
         return status
 
 
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=DRIVERS, scope="session")
 def driver(request: pytest.FixtureRequest) -> isolation.Driver:
     if request.param == "bubblewrap" and isolation.choose().driver != "bubblewrap":
         pytest.skip(isolation.choose().reason)
     return request.param
 
 
-@pytest.fixture
-def pods(tmp_path: Path, driver: isolation.Driver) -> Iterator[Pods]:
-    made = Pods(tmp_path / "pods", driver)
+@pytest.fixture(scope="session")
+def _pods(tmp_path_factory: pytest.TempPathFactory, driver: isolation.Driver) -> Iterator[Pods]:
+    made = Pods(tmp_path_factory.mktemp("pods"), driver)
     yield made
-    for directory in (tmp_path / "pods").iterdir():
-        if directory.is_dir():
-            made.runner.kill(str(directory))
     made.runner.close()
+
+
+@pytest.fixture
+def pods(_pods: Pods) -> Iterator[Pods]:
+    """One runner for all tests of a driver; what a test leaves running is ended."""
+    yield _pods
+    for directory in _pods.root.iterdir():
+        if directory.is_dir() and _pods.runner.alive(str(directory)):
+            _pods.runner.kill(str(directory))
 
 
 def parameter(status: PodStatus, name: str) -> str:
