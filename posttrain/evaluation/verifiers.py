@@ -23,7 +23,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 from posttrain.errors import UserError
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
     extracted: str | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class AnswerForm:
     """Where the answer stands in a completion: inside the tag `tag`, the `take` ("first", "last" or "only") such pair.
 
@@ -62,18 +62,19 @@ class AnswerForm:
         if self.take not in ("first", "last", "only"):
             raise UserError("is no rule", field="answer.take", value=self.take, remedy="write first, last or only")
 
-    @cached_property
-    def _pair(self) -> re.Pattern[str]:
-        # The inner part holds no opening tag, so that an unclosed one does not swallow the pair behind it.
-        return re.compile(rf"<{self.tag}>((?:(?!<{self.tag}>).)*?)</{self.tag}>", re.DOTALL)
-
     def find(self, completion: str) -> str | None:
         """The text inside the chosen pair of tags, stripped; None where there is no such pair."""
-        found = self._pair.findall(completion)
+        found = _pair(self.tag).findall(completion)
         if not found or (self.take == "only" and len(found) > 1):
             return None
         text = found[0 if self.take == "first" else -1].strip()
         return text if text and len(text) <= LONGEST else None
+
+
+@cache
+def _pair(tag: str) -> re.Pattern[str]:
+    # The inner part holds no opening tag, so that an unclosed one does not swallow the pair behind it.
+    return re.compile(rf"<{tag}>((?:(?!<{tag}>).)*?)</{tag}>", re.DOTALL)
 
 
 DEFAULT_FORM = AnswerForm()

@@ -1,0 +1,1 @@
+"""Serving: a model behind vLLM's OpenAI-compatible interface, and its verification through that interface."""
