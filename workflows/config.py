@@ -33,6 +33,8 @@ class Sft:
     def __post_init__(self) -> None:
         if self.start not in ("sft", "cold_start"):
             raise UserError("is no way to start", field="start", value=self.start, remedy="write sft or cold_start")
+        if self.verify.port != self.serve.port:
+            raise UserError("is not serve.port", field="verify.port", value=self.verify.port, remedy="set both")
 
 
 @dataclass

@@ -7,7 +7,8 @@ Reading a configuration does not import Hera; rendering does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -55,11 +56,8 @@ def define(
     overrides = list(overrides)
     for_profile = tuple(o.removeprefix(f"{PROFILE}.") for o in overrides if o.startswith(f"{PROFILE}."))
     for_config = [o for o in overrides if not o.startswith(f"{PROFILE}.")]
-    return Definition(
-        route,
-        resolve(ROUTES[route], *layers, overrides=for_config),
-        _checked(load_profile(profile, *of_profile, overrides=for_profile)),
-    )
+    chosen = load_profile(profile, *of_profile, overrides=for_profile)
+    return Definition(route, _resolved(ROUTES[route], layers, for_config), _checked(chosen))
 
 
 def presets(route: str) -> list[str]:
@@ -71,6 +69,30 @@ def _preset(route: str, name: str) -> dict[str, Any]:
     if not path.is_file():
         raise UserError("no such preset", field="--preset", value=name, remedy=f"known: {', '.join(presets(route))}")
     return load_yaml(path, field="--preset")
+
+
+def _resolved(schema: type, layers: list[dict[str, Any]], overrides: list[str]) -> Any:
+    """The configuration. Section by section first: a step's objection to a value does not say whose key it is."""
+    for name, default in vars(schema()).items():
+        if is_dataclass(default):
+            given = [layer[name] for layer in layers if isinstance(layer.get(name), dict)]
+            own = [o.removeprefix(f"{name}.") for o in overrides if o.startswith(f"{name}.")]
+            with _below(name):
+                resolve(type(default), *given, overrides=own)
+    return resolve(schema, *layers, overrides=overrides)
+
+
+@contextmanager
+def _below(section: str) -> Iterator[None]:
+    """Put `section` before the key that a UserError names, where it is not there yet."""
+    try:
+        yield
+    except UserError as problem:
+        if problem.field and not problem.field.startswith(f"{section}."):
+            problem = UserError(
+                problem.problem, field=f"{section}.{problem.field}", value=problem.value, remedy=problem.remedy
+            )
+        raise problem from None
 
 
 def _checked(profile: Profile) -> Profile:

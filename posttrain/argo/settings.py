@@ -2,7 +2,7 @@
 
 ARGO_SERVER                    host:port; a scheme and a path are understood as well
 ARGO_TOKEN                     `Bearer …`, or the bare token
-ARGO_NAMESPACE                 default: argo
+ARGO_NAMESPACE                 default: default
 ARGO_SECURE                    true (https, the default) or false (http)
 ARGO_INSECURE_SKIP_VERIFY      true: take any certificate
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from posttrain.errors import UserError
 
-DEFAULT_NAMESPACE = "argo"
+DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True)

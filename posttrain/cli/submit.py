@@ -26,7 +26,7 @@ def submit(
     set_: Set = None,
     name: Name = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Default: ARGO_NAMESPACE, or argo.")
+        str | None, typer.Option("--namespace", "-n", help="Default: ARGO_NAMESPACE, or default.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow it until it ends; the exit code says how.")] = False,
 ) -> None:

@@ -29,7 +29,7 @@ def test_certificates_are_verified_unless_told_otherwise() -> None:
 
 
 def test_the_flag_beats_the_variable_and_the_variable_the_default() -> None:
-    assert read_settings({}).namespace == "argo"
+    assert read_settings({}).namespace == "default"
     assert read_settings({"ARGO_NAMESPACE": "team"}).namespace == "team"
     assert read_settings({"ARGO_NAMESPACE": "team"}, namespace="mine").namespace == "mine"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ def test_ticks_are_few_lie_inside_and_are_evenly_apart(low: float, span: float) 
     assert len(found) <= 11
     margin = 1e-6 * max(abs(low), abs(high), 1e-6)
     assert all(low - margin <= t <= high + margin for t in found)
-    gaps = [b - a for a, b in zip(found, found[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(found)]
     assert all(math.isclose(g, gaps[0], rel_tol=1e-3, abs_tol=margin) for g in gaps)
 
 

@@ -71,8 +71,8 @@ class Reference:
 class Route:
     """Adds steps to the workflow that `route` opened. Every step's template is made once."""
 
-    def __init__(self, workflow: Workflow, profile: Profile):
-        self._workflow, self._profile = workflow, profile
+    def __init__(self, workflow: Workflow, config: Any, profile: Profile):
+        self._workflow, self._config, self._profile = workflow, config, profile
         self.specs: dict[str, StepSpec] = {}  # every step that is used, by name
         self._installs: list[str] = []  # tasks that install environments: whatever has no other reason waits for them
 
@@ -117,7 +117,7 @@ class Route:
     def _template(self, spec: StepSpec) -> str:
         if spec.name not in self.specs:
             self.specs[spec.name] = spec
-            step_template(spec, self._profile)
+            step_template(spec, self._profile, port=getattr(getattr(self._config, spec.name), "port", None))
         return argo_name(spec.name)
 
     @staticmethod
@@ -154,7 +154,7 @@ def route(
     else:
         opened = Workflow(name=run, generate_name=None if run else f"{name}-", **common)
     with opened as workflow:
-        built = Route(workflow, profile)
+        built = Route(workflow, config, profile)
         yield workflow, built
         workflow.arguments = {"seed": str(config.seed)} | {
             f"{argo_name(step)}-config": json.dumps(to_plain(getattr(config, step)), ensure_ascii=False)

@@ -35,9 +35,10 @@ def argo_name(name: str) -> str:
     return name.replace("_", "-")
 
 
-def step_template(spec: StepSpec, profile: Profile) -> Container:
-    """The container template that runs `spec` where `profile` says."""
+def step_template(spec: StepSpec, profile: Profile, *, port: int | None = None) -> Container:
+    """The container template that runs `spec` where `profile` says. A service listens on `port`, or its spec's."""
     settings = profile.settings(spec)
+    port = port or spec.port
     service = spec.kind == "service"
     return Container(
         name=argo_name(spec.name),
@@ -60,8 +61,8 @@ def step_template(spec: StepSpec, profile: Profile) -> Container:
         node_selector=settings.node_selector,
         tolerations=[Toleration(**vars(t)) for t in settings.tolerations or []] or None,
         daemon=True if service else None,
-        ports=[ContainerPort(container_port=spec.port, name="http")] if spec.port else None,
-        readiness_probe=_readiness(spec) if service else None,
+        ports=[ContainerPort(container_port=port, name="http")] if service and port else None,
+        readiness_probe=_readiness(spec, port) if service else None,
     )
 
 
@@ -125,9 +126,9 @@ def _arguments(spec: StepSpec, profile: Profile) -> list[str]:
     return arguments
 
 
-def _readiness(spec: StepSpec) -> Probe:
+def _readiness(spec: StepSpec, port: int | None) -> Probe:
     return Probe(
-        http_get=HTTPGetAction(path=spec.ready, port=spec.port),
+        http_get=HTTPGetAction(path=spec.ready, port=port),
         period_seconds=2,
         timeout_seconds=2,
         failure_threshold=900,

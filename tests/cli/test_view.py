@@ -1,0 +1,61 @@
+"""How a run looks: rows from a workflow object and the steps' progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from posttrain.cli.view import progress_text, rows, summary
+
+START = "2026-01-01T00:00:00Z"
+BEGAN = 1767225600.0
+
+
+def workflow(**nodes: dict[str, Any]) -> dict[str, Any]:
+    tasks = [{"name": "prepare-data", "template": "t"}, {"name": "sft", "template": "t", "depends": "prepare-data"}]
+    return {
+        "metadata": {"name": "run"},
+        "spec": {"entrypoint": "main", "templates": [{"name": "main", "dag": {"tasks": tasks}}]},
+        "status": {"phase": "Running", "startedAt": START, "nodes": {n: v | {"type": "Pod"} for n, v in nodes.items()}},
+    }
+
+
+def test_a_running_step_shows_its_progress_and_its_time_so_far() -> None:
+    progress = {"time": BEGAN + 8, "task": "train", "done": 41_000, "total": 65_536, "unit": "tokens", "loss": 1.21345}
+    node = {"displayName": "sft", "phase": "Running", "startedAt": START}
+    row = rows(workflow(sft=node), {"sft": progress}, now=BEGAN + 10)[1]
+    assert (row.seconds, row.detail) == (10.0, "train 41k/65.5k tokens (63 %), loss 1.213")
+
+
+def test_progress_of_an_earlier_start_is_not_shown() -> None:
+    progress = {"time": BEGAN - 100, "task": "train", "done": 1, "total": 2, "unit": "rows"}
+    node = {"displayName": "sft", "phase": "Running", "startedAt": START}
+    assert rows(workflow(sft=node), {"sft": progress}, now=BEGAN + 10)[1].detail == ""
+
+
+def test_a_step_that_ended_shows_its_numbers_and_no_references() -> None:
+    outputs = {"model": "runs/a#sha256:" + "0" * 64, "loss": "0.41234", "tokens": "98304", "verdict": "better"}
+    node = {
+        "displayName": "sft", "phase": "Succeeded", "startedAt": START, "finishedAt": "2026-01-01T00:01:30Z",
+        "outputs": {"parameters": [{"name": k, "value": v} for k, v in outputs.items()]},
+    }  # fmt: skip
+    row = rows(workflow(sft=node), {}, now=BEGAN + 500)[1]
+    assert (row.seconds, row.detail) == (90.0, "loss 0.4123, tokens 98.3k, verdict better")
+
+
+def test_a_step_that_has_not_started_has_no_time() -> None:
+    row = rows(workflow(), {}, now=BEGAN)[0]
+    assert (row.name, row.word, row.seconds, row.detail) == ("prepare-data", "waiting", None, "")
+
+
+def test_a_failed_step_shows_its_message() -> None:
+    node = {"displayName": "sft", "phase": "Failed", "startedAt": START, "message": "Error (exit code 2)"}
+    assert rows(workflow(sft=node), {}, now=BEGAN)[1].detail == "Error (exit code 2)"
+
+
+def test_the_summary_counts_what_is_done() -> None:
+    node = {"displayName": "prepare-data", "phase": "Succeeded", "startedAt": START, "finishedAt": START}
+    assert summary(workflow(p=node), now=BEGAN + 130) == "Running, 1 of 2 steps, 2 min 10 s"
+
+
+def test_a_count_without_an_end() -> None:
+    assert progress_text({"time": 0, "task": "read", "done": 12, "total": None, "unit": "rows"}) == "read 12 rows"
