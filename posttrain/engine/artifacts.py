@@ -20,10 +20,12 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 JSON = dict[str, Any]
+_ENDINGS = {"tar": ".tgz", "zip": ".zip", "none": ""}
 CREDENTIALS = ("accessKey", "secretKey", "sessionToken")
 
 
@@ -158,7 +160,7 @@ def _bring(artifact: JSON, scratch: Path, store: str | None) -> Path:
         shutil.copytree(kept, copy, symlinks=True) if kept.is_dir() else shutil.copy2(kept, copy)
     elif "s3" in artifact:
         location = artifact["s3"]
-        _download(location | {"key": posixpath.join(location["key"], artifact.get("subPath") or "")}, copy)
+        _download(location | {"key": posixpath.join(location["key"], artifact.get("subPath") or "").rstrip("/")}, copy)
     else:
         raise ArtifactError("has no location that the engine carries (raw, s3)")
     return copy
@@ -217,14 +219,14 @@ def _s3(location: JSON):
 def _upload(location: JSON, packed: Path) -> None:
     client, bucket, key = _s3(location), location["bucket"], location["key"]
     files = {packed: key} if packed.is_file() else {p: _below(key, packed, p) for p in packed.rglob("*") if p.is_file()}
-    with _told():
+    with _in_one_line():
         for path, name in files.items():
             client.upload_file(str(path), bucket, name)
 
 
 def _download(location: JSON, copy: Path) -> None:
     client, bucket, key = _s3(location), location["bucket"], location["key"]
-    with _told():
+    with _in_one_line():
         below = list(_keys_below(client, bucket, key))
         if not below:
             client.download_file(bucket, key, str(copy))
@@ -245,21 +247,17 @@ def _below(key: str, root: Path, path: Path) -> str:
     return posixpath.join(key, path.relative_to(root).as_posix())
 
 
-class _told:
-    """Turns what boto3 raises into one line."""
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Turns what boto3 raises into an ArtifactError."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, problem: BaseException | None, trace: Any) -> None:
-        from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        if isinstance(problem, ClientError):
-            code = problem.response.get("Error", {}).get("Code", "")
-            missing = code in ("404", "NoSuchKey")
-            raise ArtifactError(
-                "The specified key does not exist." if missing else f"S3 says {code}: {problem}"
-            ) from None
-        if isinstance(problem, (Boto3Error, BotoCoreError)):
-            raise ArtifactError(str(problem)) from None
+    try:
+        yield
+    except ClientError as problem:
+        code = problem.response.get("Error", {}).get("Code", "")
+        missing = code in ("404", "NoSuchKey")
+        raise ArtifactError("The specified key does not exist." if missing else f"S3 says {code}: {problem}") from None
+    except (Boto3Error, BotoCoreError) as problem:
+        raise ArtifactError(str(problem)) from None

@@ -74,8 +74,8 @@ class PodRunner:
                 spec = replace(spec, memory_limits=limits)
                 with open(f"{spec.directory}/pod.json", "w", encoding="utf-8", opener=_private) as out:
                     json.dump(asdict(spec), out)
-                self._children[spec.directory] = spec.id
                 self._send(spec.directory, lock)
+                self._children[spec.directory] = spec.id
             finally:
                 os.close(lock)
         except OSError as problem:
@@ -90,7 +90,7 @@ class PodRunner:
         if status.ended or pod.held():
             return status
         status = pod.status()  # it may have ended between the two looks
-        return status if status.ended or not os.path.exists(f"{directory}/pod.json") else self._bury(pod)
+        return status if status.ended or pod.supervisor() is None else self._bury(pod)
 
     def stop(self, directory: str, grace: float) -> None:
         """SIGTERM to every container, SIGKILL to what is left after `grace` seconds. Returns at once."""
@@ -157,13 +157,23 @@ class PodRunner:
             )  # fmt: skip
 
     def _hang_up(self) -> None:
-        """The zygote is gone: its pods go on, and are looked for from now on."""
+        """The zygote is gone: its pods go on and are looked for from now on; what it had not begun is begun anew."""
         assert self._line is not None and self._zygote is not None
         self._line.close()
         self._zygote.wait()
         self._line = self._zygote = None
-        self._adopted.update(self._children)
-        self._children.clear()
+        orphans, self._children = self._children, {}
+        for directory, id in orphans.items():
+            lock = PodDirectory(directory).lock()
+            if lock is None:
+                self._adopted[directory] = id
+                continue
+            if PodDirectory(directory).supervisor() is None:
+                self._send(directory, lock)
+                self._children[directory] = id
+            else:
+                self._rung.add(id)
+            os.close(lock)
 
     def _listen(self, timeout: float | None) -> None:
         sources = [self._bell] if self._line is None else [self._bell, self._line.fileno()]
@@ -178,7 +188,10 @@ class PodRunner:
 
     def _hear_zygote(self) -> None:
         assert self._line is not None
-        message = self._line.recv(MESSAGE_BYTES)
+        try:
+            message = self._line.recv(MESSAGE_BYTES)
+        except ConnectionResetError:
+            message = b""
         if not message:
             self._hang_up()
             return

@@ -45,7 +45,10 @@ def test_a_last_word_is_part_of_the_message(pods: Pods) -> None:
 
 def test_environment_is_the_pods_own(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_ENGINE", "leaked")
-    variables = [{"name": "COLOUR", "value": "dark red"}, {"name": "PHRASE", "value": "so $(COLOUR), $(NO_SUCH), $$(COLOUR)"}]
+    variables = [
+        {"name": "COLOUR", "value": "dark red"},
+        {"name": "PHRASE", "value": "so $(COLOUR), $(NO_SUCH), $$(COLOUR)"},
+    ]
     spec = pods.spec(
         "sh", "-c", 'echo "$1|$PHRASE|$RUN|$SECRET_OF_THE_ENGINE|$POD_IP"; cat /proc/1/environ /proc/self/environ',
         main={"args": ["sh", "$(COLOUR)"], "env": variables}, environment={"RUN": "r1"}, capture_result=True, ip="127.0.9.9",
@@ -65,7 +68,10 @@ def test_hostile_values_arrive_as_written(pods: Pods) -> None:
 
 def test_an_argument_too_long_for_the_kernel_is_one_clear_line(pods: Pods) -> None:
     status = pods.run(pods.spec("true", main={"args": ["x" * (1 << 18)]}))
-    assert (status.phase, status.message) == ("Failed", "main: Error (exit code 64): cannot be started: Argument list too long")
+    assert (status.phase, status.message) == (
+        "Failed",
+        "main: Error (exit code 64): cannot be started: Argument list too long",
+    )
 
 
 def test_working_directory_is_made_and_entered(pods: Pods) -> None:
@@ -93,7 +99,9 @@ def test_a_result_loses_one_newline_and_keeps_its_end(pods: Pods) -> None:
 
 
 def test_a_log_holds_both_streams(pods: Pods) -> None:
-    spec = pods.spec("sh", "-c", "echo out; echo err >&2", sidecars=[{"name": "beside", "command": ["sh", "-c", "echo hi; sleep 9"]}])
+    spec = pods.spec(
+        "sh", "-c", "echo out; echo err >&2", sidecars=[{"name": "beside", "command": ["sh", "-c", "echo hi; sleep 9"]}]
+    )
     pods.run(spec)
     text, offset = logs.read(spec.directory, "main")
     assert sorted(text.splitlines()) == ["err", "out"] and offset == 8
@@ -105,7 +113,10 @@ def test_output_parameters(pods: Pods) -> None:
     outputs = files(first="/tmp/first", second="/tmp/second", third="/tmp/third")
     status = pods.sh("echo 1 > /tmp/first; echo 3 > /tmp/third", outputs=outputs)
     assert status.phase == "Error" and status.outputs["exitCode"] == "0"
-    assert status.message == "wait: Error (exit code 64): output parameter second: open /tmp/second: no such file or directory"
+    assert (
+        status.message
+        == "wait: Error (exit code 64): output parameter second: open /tmp/second: no such file or directory"
+    )
     assert status.outputs["parameters"] == [{"name": "first", "value": "1"}]
 
     outputs["parameters"][1]["valueFrom"]["default"] = "so be it"
@@ -147,14 +158,18 @@ def test_an_unknown_volume_is_named(pods: Pods) -> None:
 
 
 def test_each_container_has_a_tmp_of_its_own(pods: Pods) -> None:
-    status = pods.sh("ls -A /tmp | wc -l", capture_result=True, init=[{"name": "first", "command": ["touch", "/tmp/left"]}])
+    status = pods.sh(
+        "ls -A /tmp | wc -l", capture_result=True, init=[{"name": "first", "command": ["touch", "/tmp/left"]}]
+    )
     assert status.outputs["result"].strip() == "0"
 
 
 def test_bubblewrap_shows_the_host_read_only(pods: Pods) -> None:
     if pods.driver != "bubblewrap":
         pytest.skip("path mapping cannot")
-    status = pods.sh("echo x > /etc/posttrain-test || echo refused; echo $$$$; ls /proc | grep -c '^[0-9]'", capture_result=True)
+    status = pods.sh(
+        "echo x > /etc/posttrain-test || echo refused; echo $$$$; ls /proc | grep -c '^[0-9]'", capture_result=True
+    )
     refused, pid, count = status.outputs["result"].split()
     assert refused == "refused" and int(pid) < 10 and int(count) < 10
     assert not os.path.exists("/etc/posttrain-test")
@@ -169,11 +184,16 @@ def test_files_may_be_made_beside_the_hosts(pods: Pods) -> None:
 def test_init_containers_run_in_order_before_main(pods: Pods, tmp_path) -> None:
     (tmp_path / "desk").mkdir()
     mount = {"volumeMounts": [{"name": "desk", "mountPath": "/desk"}]}
-    init = [{"name": n, "command": ["sh", "-c", f"sleep {s}; printf {n} >> /desk/line"], **mount} for n, s in (("z", 0.2), ("a", 0))]
+    init = [
+        {"name": n, "command": ["sh", "-c", f"sleep {s}; printf {n} >> /desk/line"], **mount}
+        for n, s in (("z", 0.2), ("a", 0))
+    ]
     fields = {"main": mount, "volumes": {"desk": str(tmp_path / "desk")}, "outputs": files(line="/desk/line")}
     assert parameter(pods.sh("printf m >> /desk/line", init=init, **fields), "line") == "zam"
 
-    status = pods.sh("printf m >> /desk/line", init=[*init, {"name": "bad", "command": ["sh", "-c", "exit 7"]}], **fields)
+    status = pods.sh(
+        "printf m >> /desk/line", init=[*init, {"name": "bad", "command": ["sh", "-c", "exit 7"]}], **fields
+    )
     assert (status.phase, status.message) == ("Failed", "bad: Error (exit code 7)")
     assert (tmp_path / "desk/line").read_text() == "zamza" and "exitCode" not in status.outputs
 
@@ -190,7 +210,9 @@ def test_init_containers_run_in_order_before_main(pods: Pods, tmp_path) -> None:
 )
 def test_sidecars(pods: Pods, sidecar: str, message: str) -> None:
     sidecars = [{"name": "broken", "command": ["sh", "-c", sidecar]}]
-    status = pods.sh("sleep 0.4; echo done > /tmp/word", sidecars=sidecars, grace_seconds=0.5, outputs=files(word="/tmp/word"))
+    status = pods.sh(
+        "sleep 0.4; echo done > /tmp/word", sidecars=sidecars, grace_seconds=0.5, outputs=files(word="/tmp/word")
+    )
     assert (status.phase, status.message) == ("Failed" if message else "Succeeded", message)
     assert parameter(status, "word") == "done" and status.outputs["exitCode"] == "0"
 
@@ -203,7 +225,9 @@ def test_deadline(pods: Pods) -> None:
 
 
 def test_stop_gives_grace_and_then_kills(pods: Pods) -> None:
-    polite = pods.spec("sh", "-c", "trap 'echo saved > /tmp/x; exit 0' TERM; while :; do sleep 0.1; done", outputs=files(x="/tmp/x"))
+    polite = pods.spec(
+        "sh", "-c", "trap 'echo saved > /tmp/x; exit 0' TERM; while :; do sleep 0.1; done", outputs=files(x="/tmp/x")
+    )
     stubborn = pods.spec("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
     for spec in (polite, stubborn):
         pods.runner.start(spec)
@@ -230,7 +254,13 @@ def test_kill_does_not_wait(pods: Pods) -> None:
 def test_what_a_container_leaves_running_ends_with_it(pods: Pods, tmp_path) -> None:
     (tmp_path / "d").mkdir()
     script = "for i in 1 2 3; do (setsid sh -c 'while :; do date > /d/alive; sleep 0.05; done' >/dev/null 2>&1 &); done; sleep 0.3"
-    spec = pods.spec("sh", "-c", script, main={"volumeMounts": [{"name": "d", "mountPath": "/d"}]}, volumes={"d": str(tmp_path / "d")})
+    spec = pods.spec(
+        "sh",
+        "-c",
+        script,
+        main={"volumeMounts": [{"name": "d", "mountPath": "/d"}]},
+        volumes={"d": str(tmp_path / "d")},
+    )
     assert pods.run(spec).phase == "Succeeded"
     (tmp_path / "d/alive").unlink()
     time.sleep(0.3)
@@ -242,10 +272,14 @@ def test_memory_limit(pods: Pods) -> None:
 
     if memory.unavailable():
         pytest.skip(memory.unavailable())
-    spec = pods.spec(sys.executable, "-S", "-c", "x = bytearray(300 << 20)", main={"resources": {"limits": {"memory": "64Mi"}}})
+    spec = pods.spec(
+        sys.executable, "-S", "-c", "x = bytearray(300 << 20)", main={"resources": {"limits": {"memory": "64Mi"}}}
+    )
     status = pods.run(spec)
     assert (status.phase, status.message) == ("Failed", "main: OOMKilled (exit code 137)")
-    enough = pods.spec(sys.executable, "-S", "-c", "x = bytearray(30 << 20)", main={"resources": {"limits": {"memory": "64Mi"}}})
+    enough = pods.spec(
+        sys.executable, "-S", "-c", "x = bytearray(30 << 20)", main={"resources": {"limits": {"memory": "64Mi"}}}
+    )
     assert pods.run(enough).phase == "Succeeded"
 
 

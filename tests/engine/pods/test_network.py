@@ -68,11 +68,19 @@ def test_two_daemons_on_one_port_are_told_apart(pods: Pods, family: int, host: s
 
 def test_containers_of_a_pod_meet_at_localhost_and_the_host_stays_reachable(pods: Pods) -> None:
     port = free_port()
-    sidecars = [{"name": "web", "command": server(port, "beside"), "startupProbe": {"tcpSocket": {"port": port}, "periodSeconds": 0.1}}]
+    sidecars = [
+        {
+            "name": "web",
+            "command": server(port, "beside"),
+            "startupProbe": {"tcpSocket": {"port": port}, "periodSeconds": 0.1},
+        }
+    ]
     with closing(socket.create_server(("127.0.0.1", 0))) as host:
         other = host.getsockname()[1]
         wait = f'until {sys.executable} -c "{GET}" http://localhost:{port}/ 2>/dev/null; do sleep 0.05; done'
-        reach = f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", {other}), 2); print(\"host\")'"
+        reach = (
+            f'{sys.executable} -c \'import socket; socket.create_connection(("127.0.0.1", {other}), 2); print("host")\''
+        )
         status = pods.sh(f"{wait}; {reach}", sidecars=sidecars, capture_result=True, grace_seconds=1)
     assert status.outputs["result"].split() == ["beside", "host"]
 
@@ -87,7 +95,9 @@ def test_a_daemon_that_leaves_by_itself_has_failed(pods: Pods) -> None:
 def test_ready_only_once_every_container_is(pods: Pods) -> None:
     probe = {"exec": {"command": ["test", "-f", "/tmp/ready"]}, "periodSeconds": 0.1}
     late = [{"name": "late", "command": ["sh", "-c", "sleep 0.6; touch /tmp/ready; sleep 60"], "readinessProbe": probe}]
-    spec = pods.spec("sh", "-c", "touch /tmp/ready; sleep 60", main={"readinessProbe": probe}, sidecars=late, grace_seconds=1)
+    spec = pods.spec(
+        "sh", "-c", "touch /tmp/ready; sleep 60", main={"readinessProbe": probe}, sidecars=late, grace_seconds=1
+    )
     begun = time.monotonic()
     pods.runner.start(spec)
     assert pods.wait(spec, lambda status: status.phase == "Running").ready is False
@@ -111,7 +121,9 @@ def test_a_failing_liveness_probe_ends_the_container(pods: Pods) -> None:
 def test_a_startup_probe_holds_the_others_back_and_ends_a_container_that_never_comes_up(pods: Pods) -> None:
     up = {"exec": {"command": ["test", "-f", "/tmp/up"]}, "periodSeconds": 0.1, "failureThreshold": 50}
     alive = {"exec": {"command": ["test", "-f", "/tmp/up"]}, "periodSeconds": 0.1, "failureThreshold": 1}
-    spec = pods.spec("sh", "-c", "sleep 0.5; touch /tmp/up; sleep 0.5", main={"startupProbe": up, "livenessProbe": alive})
+    spec = pods.spec(
+        "sh", "-c", "sleep 0.5; touch /tmp/up; sleep 0.5", main={"startupProbe": up, "livenessProbe": alive}
+    )
     assert pods.run(spec).phase == "Succeeded"
     never = pods.spec("sleep", "60", main={"startupProbe": {**up, "failureThreshold": 2}})
     assert pods.run(never).message == "main: Error (exit code 143)"
@@ -156,10 +168,21 @@ def test_only_a_stated_port_at_a_local_address_is_moved() -> None:
     st.sampled_from(["bind", "connect"]), st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str),
     st.integers(0, 65535), st.sets(st.integers(1, 65535), max_size=3),
 )  # fmt: skip
-def test_other_addresses_and_ports_of_the_host_are_left_alone(call: str, host: str, port: int, listening: set[int]) -> None:
+def test_other_addresses_and_ports_of_the_host_are_left_alone(
+    call: str, host: str, port: int, listening: set[int]
+) -> None:
     changed = redirect(call, (host, port), "127.0.0.7", listening)
     if changed is not None:
-        assert host in ("0.0.0.0", "127.0.0.1", "::", "::1", "::ffff:0.0.0.0", "::ffff:127.0.0.1", "::ffff:0:0", "::ffff:7f00:1")
+        assert host in (
+            "0.0.0.0",
+            "127.0.0.1",
+            "::",
+            "::1",
+            "::ffff:0.0.0.0",
+            "::ffff:127.0.0.1",
+            "::ffff:0:0",
+            "::ffff:7f00:1",
+        )
         assert call == "bind" or port in listening
 
 
