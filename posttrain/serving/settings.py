@@ -56,7 +56,13 @@ def variables(settings: EngineSettings, *, gpu: bool) -> dict[str, str]:
     everything again. Its threads wait passively and unbound: with libgomp's default of spinning, pinned to cores,
     a neighbour on the same cores makes sampling several times slower.
     """
-    common = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING", "HF_HUB_OFFLINE": "1", "VLLM_PLUGINS": ""}
+    common = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_PLUGINS": "",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
+        "HF_HUB_OFFLINE": "1",
+    }
     if gpu:
         return common
     return common | {
