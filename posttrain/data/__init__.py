@@ -1,0 +1,1 @@
+"""From raw sources to the tables that training and evaluation read: cleaned, deduplicated, split, described."""
