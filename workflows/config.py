@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from posttrain.errors import UserError
-from steps import cold_start, evaluate, export, gate, prepare_data, prepare_model, report, serve, sft, validate, verify
+from steps import cold_start, evaluate, export, gate, prepare_data, prepare_model, report, serve, sft, verify
 
 
 @dataclass
@@ -18,7 +18,6 @@ class Sft:
 
     seed: int = 0
     start: str = "sft"
-    validate: validate.SPEC.Config = field(default_factory=validate.SPEC.Config)
     prepare_model: prepare_model.SPEC.Config = field(default_factory=prepare_model.SPEC.Config)
     prepare_data: prepare_data.SPEC.Config = field(default_factory=prepare_data.SPEC.Config)
     sft: sft.SPEC.Config = field(default_factory=sft.SPEC.Config)
@@ -44,7 +43,6 @@ class Evaluation:
     seed: int = 0
     schedule: str = "0 3 * * *"
     timezone: str = "Etc/UTC"
-    validate: validate.SPEC.Config = field(default_factory=validate.SPEC.Config)
     prepare_model: prepare_model.SPEC.Config = field(default_factory=prepare_model.SPEC.Config)
     prepare_data: prepare_data.SPEC.Config = field(default_factory=prepare_data.SPEC.Config)
     evaluate: evaluate.SPEC.Config = field(default_factory=evaluate.SPEC.Config)

@@ -98,6 +98,7 @@ def _below(section: str) -> Iterator[None]:
 def _checked(profile: Profile) -> Profile:
     """`profile`, once it is sure that it speaks of steps that exist."""
     known = {name for schema in ROUTES.values() for name, value in vars(schema()).items() if is_dataclass(value)}
+    known.add("validate")
     for name in profile.steps:
         if name not in known:
             raise UserError("no such step", field=f"profile.steps.{name}", remedy=f"known: {', '.join(sorted(known))}")

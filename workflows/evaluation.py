@@ -18,7 +18,7 @@ def build(config: Evaluation, profile: Profile, *, run: str | None = None) -> Wo
     schedule = None if run else config.schedule
     with route("evaluation", config, profile, run=run, schedule=schedule, timezone=config.timezone) as (workflow, r):
         with r.graph():
-            checked = r.task(validate.SPEC)
+            checked = r.check(validate.SPEC)
             model = r.task(prepare_model.SPEC, after=[checked])
             data = r.task(prepare_data.SPEC, model=model["model"])
             r.task(evaluate.SPEC, model=model["model"], data=data["evaluation"])

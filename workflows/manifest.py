@@ -15,7 +15,7 @@ _LAST = ("templates", "spec", "workflowSpec")
 
 
 def to_yaml(manifest: dict[str, Any]) -> str:
-    return yaml.dump(_ordered(manifest), Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
+    return yaml.dump(_ordered(manifest), Dumper=_Dumper, sort_keys=False, width=1 << 30, allow_unicode=True)
 
 
 def _ordered(value: Any) -> Any:

@@ -21,7 +21,7 @@ def build(config: Sft, profile: Profile, *, run: str | None = None) -> Workflow:
     train = {"sft": sft.SPEC, "cold_start": cold_start.SPEC}[config.start]
     with route("sft", config, profile, run=run) as (workflow, r):
         with r.graph():
-            checked = r.task(validate.SPEC)
+            checked = r.check(validate.SPEC)
             base = r.task(prepare_model.SPEC, after=[checked])
             data = r.task(prepare_data.SPEC, model=base["model"])
             baseline = r.task(evaluate.SPEC, "baseline", model=base["model"], data=data["evaluation"])

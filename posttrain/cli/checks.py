@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+import sys
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from posttrain import engine
+from posttrain.errors import UserError
+from posttrain.validation import check_route
 from workflows.definition import Definition
 
 JSON = dict[str, Any]
 
 
-def check(definition: Definition, workspace: Path) -> list[str]:
-    """Lines that say what was checked. UserError for the first thing that cannot work.
+def problems_of(definition: Definition, workspace: Path) -> list[UserError]:
+    """What is wrong with the configuration of the route's steps, beside the world they will run in."""
+    sections = {name: value for name, value in vars(definition.config).items() if is_dataclass(value)}
+    used = {t["container"]["command"][-1] for t in _templates(definition.render("check")) if "container" in t}
+    pairs = [(import_module(f"steps.{name}").SPEC, value) for name, value in sections.items()]
+    return check_route([(spec, value) for spec, value in pairs if spec.package in used], workspace)
 
-    Each step's own `check` looks at its configuration beside the world; the rendered manifest is
-    linted as the engine would.
-    """
-    from posttrain import engine
 
-    checked = 0
-    manifest = definition.render("check")
-    used = {t["container"]["command"][-1] for t in manifest["spec"]["templates"] if "container" in t}
-    for item in fields(definition.config):
-        config = getattr(definition.config, item.name)
-        if is_dataclass(config) and f"steps.{item.name}" in used:
-            spec = import_module(f"steps.{item.name}").SPEC
-            if spec.check:
-                spec.check(config, workspace)
-            checked += 1
-    engine.lint(manifest)
-    return [f"route {definition.route}: {checked} steps, configuration and references are sound"]
+def read_manifest(source: str) -> JSON:
+    """The manifest in the file `source`, or on standard input for `-`; UserError for its first fault."""
+    return engine.load(_source(source)).document
+
+
+def findings_of(source: str) -> list[str]:
+    """Everything that is wrong with a manifest, one line each."""
+    return [str(finding) for finding in engine.lint(_source(source))]
+
+
+def _source(source: str) -> str | Path:
+    return sys.stdin.read() if source == "-" else Path(source)
+
+
+def _templates(manifest: JSON) -> list[JSON]:
+    return manifest["spec"]["templates"]

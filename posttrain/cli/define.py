@@ -51,11 +51,15 @@ def validate(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Check configuration and references of a whole route before anything starts."""
-    from posttrain.cli.checks import check
+    from posttrain.cli.checks import problems_of
 
     definition = resolved(route, profile, preset, file, overrides, set_)
-    for line in check(definition, workspace.absolute()):
-        typer.echo(line)
+    problems = problems_of(definition, workspace.absolute())
+    for problem in problems:
+        typer.echo(f"error: {problem}", err=True)
+    if problems:
+        raise typer.Exit(2)
+    typer.echo(f"route {route}: configuration and references are sound")
 
 
 @app.command()
@@ -74,12 +78,16 @@ def render(
 
 
 @app.command()
-def lint(manifest: Annotated[Path, typer.Argument(metavar="FILE", help="A manifest; - reads standard input.")]) -> None:
+def lint(manifest: Annotated[str, typer.Argument(metavar="FILE", help="A manifest; - reads standard input.")]) -> None:
     """Check a manifest: keys that Argo does not know, references that lead nowhere, what the engine cannot run."""
-    from posttrain.cli.checks import lint_file
+    from posttrain.cli.checks import findings_of
 
-    for line in lint_file(manifest):
-        typer.echo(line)
+    found = findings_of(manifest)
+    for line in found:
+        typer.echo(line, err=True)
+    if found:
+        raise typer.Exit(2)
+    typer.echo("no fault found")
 
 
 def resolved(

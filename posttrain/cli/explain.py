@@ -10,7 +10,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -49,6 +49,8 @@ def _entry(key: str, value: Any, default: Any, comment: str, depth: int) -> str:
 
 
 def _flow(value: Any) -> str:
+    if isinstance(value, list):
+        value = [asdict(item) if is_dataclass(item) and not isinstance(item, type) else item for item in value]
     dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
     return dumped.removesuffix("...\n").strip()
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from posttrain.argo import Cluster, connect, wait
-from posttrain.cli.checks import manifest_of
+from posttrain.cli.checks import read_manifest
 from posttrain.cli.define import resolved
 from posttrain.cli.follow import Follower, outcome
 from posttrain.cli.options import Files, Name, Overrides, Preset, ProfileName, Set
@@ -35,7 +35,7 @@ def submit(
     if what == "-" or what.endswith((".yaml", ".yml", ".json")):
         if overrides or set_ or preset or file:
             raise UserError("a manifest takes no configuration", field="FILE", value=what, remedy="submit a ROUTE")
-        manifest = manifest_of(what)
+        manifest = read_manifest(what)
     else:
         manifest = resolved(what, profile, preset, file, overrides, set_).render(name)
     cluster = connect(namespace=namespace)

@@ -174,7 +174,7 @@ def test_a_layer_wins_over_those_before_it(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["sft.learning_rat=1"], "sft.learning_rat: unknown key; did you mean sft.learning_rate?"),
+        (["sft.learning_rat=1"], "sft.learning_rat: unknown key; did you mean learning_rate?"),
         (["sft.learning_rate=fast"], "sft.learning_rate: "),
         (["start=rl"], "start: is no way to start (got 'rl'); write sft or cold_start"),
         (["profile.steps.stf.gpu=1"], "profile.steps.stf: no such step"),

@@ -75,6 +75,7 @@ class Route:
         self._workflow, self._config, self._profile = workflow, config, profile
         self.specs: dict[str, StepSpec] = {}  # every step that is used, by name
         self._installs: list[str] = []  # tasks that install environments: whatever has no other reason waits for them
+        self._check: Task | None = None
 
     @contextmanager
     def graph(self) -> Iterator[None]:
@@ -103,6 +104,21 @@ class Route:
         )
         return node
 
+    def check(self, spec: StepSpec) -> Node:
+        """Run `spec` (validate) on the configuration of every step of the route, as it is when the workflow starts."""
+        node = Node(argo_name(spec.name), spec, [])
+        step_template(spec, self._profile)
+        self._check = Task(name=node.name, template=node.name, depends=" && ".join(self._installs) or None)
+        return node
+
+    def close(self, name: str) -> dict[str, str]:
+        """The workflow's parameters: the section of every step that is used. Tells the checking step of them."""
+        if self._check:
+            sections = ", ".join(f'"{step}": {_parameter(step)}' for step in self.specs)
+            config = f'{{"route": "{name}", "config": {{{sections}}}}}'
+            self._check.arguments = {"step": self._check.name, "config": config}
+        return {f"{argo_name(step)}-config": _json(to_plain(getattr(self._config, step))) for step in self.specs}
+
     def finish(self, spec: StepSpec, **inputs: str) -> None:
         """Run `spec` at the end, however the workflow ended. Its own failure changes nothing."""
         with Steps(name=FINISH):
@@ -129,8 +145,7 @@ class Route:
         assert not lacking, f"step {spec.name} lacks its input {lacking[0]}"
         defaults = {n: _plain(f.default) for n, f in known.items() if n not in inputs}
         given = {n: i.text if isinstance(i, Reference) else i for n, i in inputs.items()} | defaults
-        config = f"{{{{workflow.parameters.{argo_name(spec.name)}-config}}}}"
-        return {"step": step, "config": config} | {name: given[name] for name in known}
+        return {"step": step, "config": _parameter(spec.name)} | {name: given[name] for name in known}
 
 
 @contextmanager
@@ -156,17 +171,14 @@ def route(
     with opened as workflow:
         built = Route(workflow, config, profile)
         yield workflow, built
-        workflow.arguments = {"seed": str(config.seed)} | {
-            f"{argo_name(step)}-config": json.dumps(to_plain(getattr(config, step)), ensure_ascii=False)
-            for step in built.specs
-        }
+        workflow.arguments = {"seed": str(config.seed)} | built.close(name)
 
 
 def single(
     spec: StepSpec, profile: Profile, *, run: str, step: str, seed: int, config: dict[str, Any], inputs: dict[str, Any]
 ) -> Workflow:
     """A workflow whose only pod is `step`, with inputs that are known: how a step is run again from its record."""
-    given = {"step": step, "config": json.dumps(config, ensure_ascii=False)} | {k: _plain(v) for k, v in inputs.items()}
+    given = {"step": step, "config": _json(config)} | {k: _plain(v) for k, v in inputs.items()}
     with Workflow(
         name=run,
         labels={"app.kubernetes.io/part-of": "posttrain", "posttrain/step": step} | profile.labels,
@@ -185,6 +197,15 @@ def _volume(name: str, volume: Volume) -> _BaseVolume:
     if volume.host_path:
         return HostPathVolume(name=name, path=volume.host_path, mount_path=volume.mount_path)
     return EmptyDirVolume(name=name, medium="Memory", size_limit=volume.memory, mount_path=volume.mount_path)
+
+
+def _parameter(step: str) -> str:
+    return f"{{{{workflow.parameters.{argo_name(step)}-config}}}}"
+
+
+def _json(value: Any) -> str:
+    """`value` as JSON in which no text reads as a tag of Argo's."""
+    return json.dumps(value, ensure_ascii=False).replace("{{", "{\\u007b")
 
 
 def _plain(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from hera.workflows import Container, Env, Parameter, Resources, RetryStrategy
+from hera.workflows import Container, Env, FieldEnv, Parameter, Resources, RetryStrategy
 from hera.workflows.models import (
     Backoff,
     ContainerPort,
@@ -52,7 +52,10 @@ def step_template(spec: StepSpec, profile: Profile, *, port: int | None = None) 
         working_dir=profile.project,
         command=["envs/run", profile.environment(spec), "python", "-m", spec.package],
         args=_arguments(spec, profile),
-        env=[Env(name=k, value=v) for k, v in (dict(spec.variables) | profile.env | settings.env).items()],
+        env=[
+            *([FieldEnv(name="POD_IP", field_path="status.podIP")] if service else []),
+            *(Env(name=k, value=v) for k, v in (dict(spec.variables) | profile.env | settings.env).items()),
+        ],
         resources=Resources(cpu_request=settings.cpu, memory_request=settings.memory, gpus=settings.gpu or None),
         volume_mounts=_mounts(profile),
         active_deadline_seconds=settings.deadline_seconds,

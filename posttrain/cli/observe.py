@@ -1,0 +1,101 @@
+"""`posttrain list, get, watch, logs`: what runs did and do. Reads only."""
+
+from __future__ import annotations
+
+import json
+import time
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from posttrain.argo import FINAL
+from posttrain.argo.status import phase, steps_of, times
+from posttrain.cli.embedded import engine_of
+from posttrain.cli.follow import Follower, outcome, table
+from posttrain.cli.options import DEFAULT_WORKSPACE, RunName, Workspace, existing
+from posttrain.cli.view import SYMBOLS, rows, summary
+from posttrain.contract.progress import latest
+from posttrain.units import duration
+
+app = typer.Typer(pretty_exceptions_enable=False)
+JSON = dict[str, Any]
+
+
+class Form(StrEnum):
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+
+
+@app.command(name="list")
+def list_(workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the runs of a workspace, the newest first."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("", "run", "state", "steps", "started", "took"):
+        grid.add_column(column)
+    for workflow in sorted(engine_of(existing(workspace)).list(), key=lambda w: times(w)[0] or 0, reverse=True):
+        started, finished = times(workflow)
+        symbol, style = SYMBOLS.get(phase(workflow), ("?", "yellow"))
+        steps = steps_of(workflow)
+        grid.add_row(
+            Text(symbol, style),
+            workflow["metadata"]["name"],
+            Text(phase(workflow).lower(), style),
+            f"{sum(s.phase == 'Succeeded' for s in steps)}/{len(steps)}",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(started)) if started else "",
+            duration((finished or time.time()) - started) if started else "",
+        )
+    Console(highlight=False).print(grid)
+
+
+@app.command()
+def get(
+    run: RunName,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    output: Annotated[Form, typer.Option("--output", "-o", help="table, or the whole workflow object.")] = Form.table,
+) -> None:
+    """Show one run: its steps with states, times and what they said, or the whole workflow object."""
+    root = existing(workspace)
+    workflow = engine_of(root).get(run)
+    if output is Form.json:
+        typer.echo(json.dumps(workflow, indent=2, ensure_ascii=False))
+    elif output is Form.yaml:
+        from workflows.manifest import to_yaml
+
+        typer.echo(to_yaml(workflow), nl=False)
+    else:
+        now = time.time()
+        progress = {s.directory: latest(root / "runs" / run / s.directory) for s in steps_of(workflow)}
+        console = Console(highlight=False)
+        console.print(Text(f"{run}: {summary(workflow, now)}", "bold"))
+        console.print(table(rows(workflow, progress, now)))
+
+
+@app.command()
+def watch(run: RunName, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """Follow a run until it ends, whichever process drives it; the exit code says how it ended."""
+    root = existing(workspace)
+    engine = engine_of(root)
+    follower = Follower(run, root / "runs" / run)
+    with follower.drawing():
+        while True:
+            workflow = engine.get(run)
+            follower.show(workflow)
+            if phase(workflow) in FINAL:
+                break
+            time.sleep(0.5)
+    raise typer.Exit(outcome(workflow, run, lambda step: engine.logs(run, step)))
+
+
+@app.command()
+def logs(
+    run: RunName,
+    step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="Default: every step, in order.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Print what a run's steps wrote to stdout and stderr."""
