@@ -1,0 +1,275 @@
+"""The embedded engine: runs of a workspace, driven, looked at and operated on.
+
+An `Engine` holds nothing but paths and settings; runs live on disk, so any number of processes may
+look at them, and one at a time drives each.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import string
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from posttrain.engine import operations, retrying
+from posttrain.engine.expressions.dates import shown
+from posttrain.engine.lint import lint
+from posttrain.engine.manifest import Manifest, Objects
+from posttrain.engine.manifest.yaml import read_documents
+from posttrain.engine.nodes import FULFILLED, POD, Node
+from posttrain.engine.run.controller import Controller
+from posttrain.engine.run.launch import clear
+from posttrain.engine.run.state import RunState
+from posttrain.engine.settings import EngineSettings
+from posttrain.engine.store import RunStore
+from posttrain.errors import UserError
+
+JSON = dict[str, Any]
+OnEvent = Callable[[JSON], None]
+
+
+class Engine:
+    """Runs of one workspace, under `<workspace>/engine`."""
+
+    def __init__(self, workspace: str | Path, *, settings: EngineSettings | None = None):
+        self.workspace = Path(workspace).absolute()
+        self.settings = settings or EngineSettings()
+
+    def store(self, name: str) -> RunStore:
+        """The directory of a run. Raises UserError for what is no name."""
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
+            raise UserError("is no name of a run", field="run", value=name)
+        return RunStore(self.workspace / "engine" / name)
+
+    # -- making and driving
+
+    def submit(self, manifest: Manifest, parameters: Mapping[str, str] | None = None, name: str | None = None) -> str:
+        """Make a run of a workflow; gives its name. Raises UserError where the manifest is no good; nothing is started."""
+        findings = lint(manifest, parameters=parameters or {})
+        if findings:
+            first = findings[0]
+            raise UserError(first.message, field=f"{first.file}:{first.line}: {first.path}")
+        workflow = workflow_of(manifest, parameters or {}, name, self.settings.namespace)
+        documents = [*manifest.objects.documents(), {k: v for k, v in workflow.items() if k != "status"}]
+        text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
+        self.store(workflow["metadata"]["name"]).create(workflow, text)
+        return workflow["metadata"]["name"]
+
+    def run(self, name: str, on_event: OnEvent | None = None) -> str:
+        """Drive a run until it has ended; gives its phase. A run that has ended already is left as it is.
+
+        Raises UserError where another engine drives it, or its files cannot be read or written.
+        """
+        store = self.store(name)
+        if not store.exists():
+            raise UserError("there is no such run", field="run", value=name)
+        store.acquire()
+        try:
+            store.open_journal()
+            state = store.read()
+            if state.status.get("phase") in FULFILLED:
+                return state.status["phase"]
+            controller = Controller(store, state, self._objects(store), self.settings, self.workspace, on_event)
+            controller.drive(operations.take_orders(store))
+            return state.status["phase"]
+        finally:
+            store.release()
+
+    def _objects(self, store: RunStore) -> Objects:
+        objects = Objects()
+        for document in read_documents((store.directory / "manifest.yaml").read_text(encoding="utf-8"))[:-1]:
+            objects.add(document)
+        return objects
+
+    # -- looking
+
+    def get(self, name: str) -> JSON:
+        """The run's Workflow object, as Argo would give it."""
+        store = self.store(name)
+        if not store.exists():
+            raise UserError("there is no such run", field="run", value=name)
+        return workflow_object(store.read())
+
+    def list(self) -> list[JSON]:
+        """Every run, oldest first: {name, phase, message, startedAt, finishedAt, created, driven}."""
+        root = self.workspace / "engine"
+        found: list[JSON] = []
+        for directory in root.iterdir() if root.exists() else ():
+            if directory.name.startswith(".") or not (directory / "workflow.json").exists():
+                continue
+            store = RunStore(directory)
+            workflow = store.read().workflow
+            status = workflow["status"]
+            found.append(
+                {
+                    "name": directory.name, "phase": status.get("phase", ""), "message": status.get("message", ""),
+                    "startedAt": status.get("startedAt"), "finishedAt": status.get("finishedAt"),
+                    "created": workflow["metadata"]["creationTimestamp"], "driven": store.held(),
+                }
+            )  # fmt: skip
+        return sorted(found, key=lambda one: (one["created"], one["name"]))
+
+    def events(self, name: str) -> Iterator[JSON]:
+        """Everything that happened so far: {time, type, node, phase, message}."""
+        for entry in self.store(name).entries():
+            yield from entry["events"]
+
+    def logs(self, name: str, node: str | None = None, follow: bool = False) -> Iterator[tuple[str, str]]:
+        """(display name of the node, line) of what containers wrote, node by node; with `follow` as it comes.
+
+        `node` is a node's name, display name or id. Raises UserError where there is none.
+        """
+        store = self.store(name)
+        seen: dict[Path, int] = {}
+        while True:
+            over = not follow or (self.get(name)["status"].get("phase") in FULFILLED and not store.held())
+            for one, log in self._log_files(store, node):
+                yield from ((one["displayName"], line) for line in _new_lines(log, seen, last=over))
+            if over:
+                return
+            time.sleep(0.3)
+
+    def _log_files(self, store: RunStore, wanted: str | None) -> Iterator[tuple[Node, Path]]:
+        nodes = [one for one in store.read().nodes.values() if one["type"] == POD]
+        if wanted is not None:
+            nodes = [one for one in nodes if wanted in (one["name"], one["displayName"], one["id"])]
+            if not nodes:
+                raise UserError("there is no such node with a pod", field="node", value=wanted)
+        for one in nodes:
+            for log in sorted((store.pods / one["id"] / "logs").glob("*")):
+                yield one, log
+
+    # -- operating
+
+    def stop(self, name: str, selector: str = "", message: str = "") -> None:
+        """Stop the run; exit handlers run. With a selector: fail the suspended nodes that are meant."""
+        self._order(name, "stop", selector=selector, message=message)
+
+    def terminate(self, name: str) -> None:
+        """End the run; no exit handler runs."""
+        self._order(name, "terminate")
+
+    def suspend(self, name: str) -> None:
+        """Start nothing new; what runs goes on."""
+        self._order(name, "suspend")
+
+    def resume(self, name: str, selector: str = "") -> None:
+        """Let suspended nodes go on: those that are meant, or all and the run itself."""
+        self._order(name, "resume", selector=selector)
+
+    def set_outputs(
+        self, name: str, selector: str, parameters: Mapping[str, str], *, message: str = "", phase: str = ""
+    ) -> None:
+        """Set supplied outputs (or a message, or the phase) of suspended nodes."""
+        self._order(name, "set", selector=selector, parameters=dict(parameters), message=message, phase=phase)
+
+    def retry(
+        self,
+        name: str,
+        parameters: Mapping[str, str] | None = None,
+        *,
+        restart_successful: bool = False,
+        selector: str = "",
+    ) -> None:
+        """Make a run that has ended ready to go on; `run` then drives it."""
+        store = self.store(name)
+        store.acquire()
+        try:
+            store.open_journal()
+            state = store.read()
+            gone = retrying.prepare(state, restart_successful=restart_successful, selector=selector)
+            spec = state.workflow["spec"]
+            state.set_part(
+                "spec",
+                arguments=with_parameters(spec.get("arguments") or {}, parameters or {}),
+                shutdown=None,
+                suspend=None,
+            )
+            state.set_status(phase="Running", message=None, finishedAt=None)
+            for id in gone:
+                clear(store.pods / id)
+            store.commit(state, final=True)
+        finally:
+            store.release()
+
+    def resubmit(self, name: str, parameters: Mapping[str, str] | None = None, new_name: str | None = None) -> str:
+        """A new run of what `name` was made from; gives its name."""
+        store = self.store(name)
+        documents = read_documents((store.directory / "manifest.yaml").read_text(encoding="utf-8"))
+        objects = self._objects(store)
+        document = documents[-1]
+        if new_name is None:
+            stem = re.sub(r"-[a-z0-9]{5}$", "", name)
+            new_name = f"{stem}-{_letters()}"
+        return self.submit(Manifest(document, objects, file=f"run {name}"), parameters, new_name)
+
+    def _order(self, name: str, operation: str, **arguments: Any) -> None:
+        store = self.store(name)
+        if self.get(name)["status"].get("phase") in FULFILLED:
+            raise UserError(f"workflow {name} has ended", field=operation)
+        operations.ask(store, operation, arguments)
+
+
+def _letters() -> str:
+    return "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
+
+
+def _new_lines(log: Path, seen: dict[Path, int], *, last: bool) -> Iterator[str]:
+    with log.open("rb") as file:
+        file.seek(seen.get(log, 0))
+        data = file.read()
+    whole = len(data) if last else data.rfind(b"\n") + 1
+    seen[log] = seen.get(log, 0) + whole
+    yield from data[:whole].decode(errors="replace").splitlines()
+
+
+def with_parameters(arguments: JSON, parameters: Mapping[str, str]) -> JSON:
+    """Arguments with some parameters' values replaced, or added."""
+    listed = [dict(one) for one in arguments.get("parameters") or []]
+    known = {one["name"]: one for one in listed}
+    for name, value in parameters.items():
+        if name in known:
+            known[name].pop("valueFrom", None)
+            known[name]["value"] = str(value)
+        else:
+            listed.append({"name": name, "value": str(value)})
+    return {**arguments, "parameters": listed} if listed else arguments
+
+
+def workflow_of(manifest: Manifest, parameters: Mapping[str, str], name: str | None, namespace: str) -> JSON:
+    """The Workflow object of a new run. Raises UserError for a manifest that describes no run."""
+    document = deepcopy(manifest.document)
+    if document["kind"] == "CronWorkflow":
+        raise UserError(
+            "a CronWorkflow makes runs by its schedule", field=manifest.file, remedy="use posttrain schedule"
+        )
+    metadata = document["metadata"]
+    chosen = name or metadata.get("name") or f"{metadata['generateName']}{_letters()}"
+    kept = {key: metadata[key] for key in ("labels", "annotations", "generateName") if metadata.get(key)}
+    spec = {**document["spec"], "arguments": with_parameters(document["spec"].get("arguments") or {}, parameters)}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {
+            "name": chosen, "namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": shown(time.time()), **kept,
+        },
+        "spec": spec if spec["arguments"] else {key: value for key, value in spec.items() if key != "arguments"},
+        "status": {},
+    }  # fmt: skip
+
+
+def workflow_object(state: RunState) -> JSON:
+    """A run as Argo gives it, with its progress."""
+    workflow = json.loads(json.dumps(state.workflow))
+    pods = [one["phase"] for one in state.nodes.values() if one["type"] == POD]
+    if state.status.get("phase"):
+        workflow["status"]["progress"] = f"{pods.count('Succeeded')}/{len(pods)}"
+    return workflow

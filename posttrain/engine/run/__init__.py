@@ -1,0 +1,1 @@
+"""Carrying out a run: the state of its nodes, the executions that are under way, and the loop over them."""

@@ -1,0 +1,105 @@
+"""The body that is a pod: launched when the machine has room, followed until it has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from posttrain.engine.nodes import FULFILLED, POD, Node, task_name
+from posttrain.engine.podspec import PodStatus
+from posttrain.engine.run.bodies import Body
+from posttrain.engine.run.launch import pod_spec
+from posttrain.errors import UserError
+from posttrain.engine.run.errors import TemplateError
+
+if TYPE_CHECKING:
+    from posttrain.engine.run.calls import Call
+
+JSON = dict[str, Any]
+DEADLINE = "Step exceeded its deadline"
+
+
+class PodBody(Body):
+    """`why` says with which message the engine ends the pod, "" while it does not."""
+
+    def __init__(self, call: Call, name: str, template: JSON, flags: JSON | None):
+        super().__init__(call, name, template, flags)
+        self.why = ""
+        self.launched = False
+
+    @property
+    def daemon(self) -> bool:
+        return bool(self.template.get("daemon"))
+
+    def start(self) -> None:
+        node = self.node
+        if node is None:
+            node = self.create(POD, "Pending")
+        if node["phase"] in FULFILLED:
+            return
+        if self.run.shutdown and not (self.call.on_exit and self.run.shutdown == "Stop") and node["phase"] == "Pending":
+            self.run.state.mark(self.name, "Failed", f"workflow shutdown with strategy: {self.run.shutdown}")
+            return
+        try:
+            boundary = self.call.boundary
+            capture = boundary is not None and task_name(self.name) in boundary.captured
+            self.spec = pod_spec(
+                self.run, node, self.template, capture=capture, deadline=self.deadline, on_exit=self.call.on_exit
+            )
+        except UserError as error:
+            raise TemplateError(str(error)) from None
+        self.run.launch(self)
+
+    def status_changed(self, status: PodStatus) -> None:
+        """What the pod's supervisor says now."""
+        node = self.node
+        if node is None:
+            return
+        if node["phase"] in FULFILLED:
+            return
+        if status.ended:
+            self._ended(node, status)
+        elif status.phase == "Running" and not (self.daemon and not status.ready):
+            changes: JSON = {"phase": "Running", "message": None}
+            if self.daemon:
+                changes |= {"daemoned": True, "podIP": self.spec.ip}
+                self.run.daemon_is_up(self)
+            before = (node["phase"], node.get("daemoned"))
+            self.run.state.change(node, changes)
+            if before != (node["phase"], node.get("daemoned")):
+                self.changed()
+
+    def _ended(self, node: Node, status: PodStatus) -> None:
+        phase, message = status.phase, status.message
+        self.run.daemons.get(self.call.boundary_id, set()).discard(self)
+        if self.why and phase != "Succeeded":
+            phase, message = "Failed", self.why
+        outputs = self._outputs(status.outputs)
+        self.run.state.change(node, {"daemoned": None, "outputs": outputs or None})
+        if outputs:
+            self.run.keep_global_outputs(outputs)
+        self.run.state.mark(self.name, phase, message)
+        self.changed()
+
+    def _outputs(self, reported: JSON) -> JSON:
+        """What the pod reports, with what the template says of each output."""
+        declared = self.template.get("outputs") or {}
+        outputs = dict(reported)
+        for side in ("parameters", "artifacts"):
+            known = {one["name"]: one for one in declared.get(side) or []}
+            if reported.get(side):
+                kept = ("valueFrom", "globalName", "description") if side == "parameters" else ("globalName",)
+                outputs[side] = [
+                    {**{key: known[one["name"]][key] for key in kept if key in known.get(one["name"], {})}, **one}
+                    for one in reported[side]
+                ]
+        return outputs
+
+    def end(self, why: str) -> None:
+        """End the pod; its node will be Failed with `why` as its message."""
+        self.why = self.why or why
+        if not self.launched:
+            self.run.withdraw(self)
+            self.run.state.mark(self.name, "Failed", why.replace("strategy:  ", "strategy: "))
+            self.changed()
+            return
+        self.run.stop_pod(self)

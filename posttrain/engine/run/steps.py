@@ -1,0 +1,373 @@
+"""Carrying out a steps template: groups one after the other, the steps of a group side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from posttrain.engine.expressions import ExpressionError, decide
+from posttrain.engine.graph.dag import continues_on
+from posttrain.engine.graph.fanout import LoopError, expand, gather, loops
+from posttrain.engine.nodes import BAD, FULFILLED, GROUP, SKIPPED, STEPS, Node, bad, fulfilled, hooked, retried
+from posttrain.engine.run.boundary import Boundary, outbound_nodes
+from posttrain.engine.run.calls import FAILED_FAST, Call
+from posttrain.engine.run.errors import DepthExceeded, TemplateError, TimedOut
+from posttrain.engine.run.hooks import Hooks, exit_hook, named_hooks
+from posttrain.engine.scope import Referred, ScopeError, TemplateScope
+from posttrain.engine.templates import REFERENCES, MissingVariable, SubstitutionError, substitute
+
+JSON = dict[str, Any]
+
+
+class StepsBody(Boundary):
+    family = "steps"
+
+    def start(self) -> None:
+        if self.node is None:
+            self.create(STEPS, "Running")
+        self.place = -1
+        self.offered: dict[str, Referred] = {}
+        self.statuses: dict[str, str] = {}
+        self.calls: dict[str, Call] = {}
+        self.steps: dict[str, JSON] = {}
+        self.made = False
+        if self.node is not None and self.node["phase"] not in FULFILLED:
+            self.run.soon(self.next_group)
+
+    @property
+    def groups(self) -> list[list[JSON]]:
+        return self.template["steps"]
+
+    def group_name(self, place: int) -> str:
+        return f"{self.name}[{place}]"
+
+    @property
+    def group(self) -> Node:
+        node = self.run.state.node(self.group_name(self.place))
+        assert node is not None
+        return node
+
+    def current_scope(self) -> TemplateScope:
+        scope = self.scope(self.offered.get, lambda: list(self.offered))
+        scope.extra |= self.statuses
+        return scope
+
+    # -- from group to group
+
+    def next_group(self) -> None:
+        """Go on behind the current group, over those that have succeeded before."""
+        if self.over:
+            return
+        while True:
+            self.place += 1
+            if self.place >= len(self.groups):
+                self._end()
+                return
+            node = self._group_node()
+            if node["phase"] not in FULFILLED:
+                break
+            self._take_up_daemons(node)
+            if bad(node):
+                self._end_badly(node)
+                return
+            if not self._offer():
+                return
+        self._fill_group()
+
+    def _take_up_daemons(self, group: Node) -> None:
+        """After a restart: the daemons of a group that has passed still run."""
+        for node in [self.run.state.nodes[id] for id in group.get("children") or []]:
+            if node.get("daemoned") and node["name"] not in self.calls:
+                step = {
+                    "name": node["displayName"],
+                    **{
+                        k: node[own]
+                        for k, own in (("template", "templateName"), ("templateRef", "templateRef"))
+                        if node.get(own)
+                    },
+                }
+                call = Call(
+                    self.run, self, node["name"], step, self.call.inner_source, node.get("inputs") or {}, boundary=self,
+                    depth=self.call.depth + 1, on_exit=self.call.on_exit,
+                )  # fmt: skip
+                call.execute()
+
+    def _group_node(self) -> Node:
+        state, name = self.run.state, self.group_name(self.place)
+        node = state.node(name)
+        if node is None:
+            node = state.create(name, GROUP, "Running", holder={}, scope=self.call.inner_source.scope, boundary=self.id)
+        own = self.node
+        assert own is not None
+        if self.place == 0:
+            state.add_child(own, node)
+            return node
+        before = state.node(self.group_name(self.place - 1))
+        assert before is not None
+        if not before.get("children"):
+            state.add_child(before, node)
+        for child in [state.nodes[id] for id in before.get("children") or []]:
+            for id in outbound_nodes(child, state.nodes.get):
+                state.add_child(state.nodes[id], node)
+        return node
+
+    def _fill_group(self) -> None:
+        """Resolve the steps of the current group and start them."""
+        self.made = False
+        self.calls, self.steps = {}, {}
+        group = self.group
+        try:
+            steps = [self._resolve(step) for step in self.groups[self.place]]
+        except MissingVariable as error:
+            self.run.state.say("waiting", group["name"], f"{error}; nothing that has ended gives it")
+            self.open.add(group["name"])
+            return
+        except (SubstitutionError, ScopeError, ExpressionError) as error:
+            self._group_error(f"failed to resolve references: {error}")
+            return
+        try:
+            expanded = [one for step in steps for one in self._expanded(step)]
+        except (LoopError, SubstitutionError) as error:
+            self._group_error(str(error))
+            return
+        for step in expanded:
+            if not self._start_step(step):
+                return
+        self.made = True
+        self.run.soon_once(self, self.check_group)
+
+    def _resolve(self, step: JSON) -> JSON:
+        scope = self.current_scope()
+        resolved = substitute({key: one for key, one in step.items() if key != "hooks"}, scope, REFERENCES)
+        resolved |= {"hooks": step["hooks"]} if step.get("hooks") else {}
+        try:
+            if not decide(resolved.get("when") or ""):
+                return resolved
+        except ExpressionError:
+            if not loops(resolved):
+                raise
+        artifacts: list[JSON] = []
+        for artifact in (resolved.get("arguments") or {}).get("artifacts") or []:
+            try:
+                written = not (artifact.get("from") or artifact.get("fromExpression"))
+                artifacts.append(artifact if written else scope.resolve_artifact(artifact))
+            except ScopeError as error:
+                if not artifact.get("optional"):
+                    raise ScopeError(f"unable to resolve references: {error}") from None
+        if (resolved.get("arguments") or {}).get("artifacts"):
+            resolved = {**resolved, "arguments": {**resolved["arguments"], "artifacts": artifacts}}
+        return resolved
+
+    def _expanded(self, step: JSON) -> list[JSON]:
+        if not loops(step):
+            return [step]
+        hooks = {"hooks": step["hooks"]} if step.get("hooks") else {}
+        items = expand({key: one for key, one in step.items() if key != "hooks"}, self.run.globals)
+        if not items:
+            self._skip(step, "Skipped", "Skipped, empty params")
+        return [{**item, **hooks} for _, item in items]
+
+    def _skip(self, step: JSON, phase: str, message: str) -> None:
+        name = f"{self.group_name(self.place)}.{step['name']}"
+        node = self.run.state.node(name)
+        if node is None:
+            node = self.run.state.create(
+                name, SKIPPED, phase, holder=step, scope=self.call.inner_source.scope, boundary=self.id, message=message
+            )
+        self.run.state.add_child(self.group, node)
+
+    def _start_step(self, step: JSON) -> bool:
+        """Start one step; False where that ended the group."""
+        name = f"{self.group_name(self.place)}.{step['name']}"
+        try:
+            proceed = decide(step.get("when") or "")
+        except ExpressionError as error:
+            self._skip(step, "Error", str(error))
+            self._group_error(str(error))
+            return False
+        if not proceed:
+            self._skip(step, "Skipped", f"when '{step.get('when')}' evaluated false")
+            return True
+        call = Call(
+            self.run, self, name, step, self.call.inner_source, step.get("arguments") or {}, boundary=self,
+            depth=self.call.depth + 1, on_exit=self.call.on_exit,
+        )  # fmt: skip
+        self.calls[name] = call
+        self.open.add(name)
+        self.try_start(lambda: self._execute(call))
+        return not self.over and self.group["phase"] not in FULFILLED
+
+    def _execute(self, call: Call) -> None:
+        try:
+            call.execute()
+        except DepthExceeded:
+            pass
+        except TimedOut as error:
+            self._hang(call)
+            self.open.discard(call.name)
+            self.run.state.mark(self.group["name"], "Failed", str(error))
+            self._end_badly(self.group)
+            return
+        except TemplateError as error:
+            self._hang(call)
+            self.open.discard(call.name)
+            self._group_error(f"step group deemed errored due to child {call.name} error: {error}")
+            return
+        if call.node is not None:
+            self._hang(call)
+            self.child_changed(call)
+
+    def _hang(self, call: Call) -> None:
+        node = call.node
+        if node is not None:
+            self.steps[call.name] = call.holder
+            self.run.state.add_child(self.group, node)
+
+    # -- owner of the steps' calls
+
+    def child_changed(self, call: Call) -> None:
+        node = call.node
+        if node is None or self.over:
+            return
+        if call.name not in self.calls:
+            self._changed_later(node)
+            return
+        if fulfilled(node):
+            self.open.discard(call.name)
+            self.run.release_later(self)
+        self.run.soon_once(self, self.check_group)
+
+    def child_failed(self, call: Call, error: TemplateError) -> None:
+        if self.over or call.name not in self.calls:
+            return
+        self.open.discard(call.name)
+        self._group_error(f"step group deemed errored due to child {call.name} error: {error}")
+
+    def hook_done(self, hooks: Hooks) -> None:
+        self.run.soon_once(self, self.check_group)
+
+    def _changed_later(self, node: Node) -> None:
+        """A daemon of a group that has passed died: its group is Failed, and so are the steps."""
+        if not bad(node):
+            return
+        for place in range(self.place):
+            group = self.run.state.node(self.group_name(place))
+            if group is not None and node["id"] in (group.get("children") or []):
+                message = f"child '{node['id']}' failed"
+                self.run.state.mark(group["name"], "Failed", message)
+                self.run.abandon(self)
+                self._end_badly(group)
+                return
+
+    def check_group(self) -> None:
+        """The verdict on the current group, once all of its steps and their hooks are over."""
+        if self.over or not self.made:
+            return
+        group = self.group
+        if group["phase"] in FULFILLED:
+            return
+        children = [self.run.state.nodes[id] for id in group.get("children") or []]
+        over = not self.limited
+        for child in children:
+            step = self.steps.get(child["name"])
+            self.statuses[f"steps.{child['displayName']}.status"] = child["phase"]
+            if step is not None and not self._hooks_settled(child["name"], step):
+                over = False
+            over = over and fulfilled(child)
+        if not over or self.over:
+            return
+        for child in children:
+            if bad(child) and not continues_on(self.steps.get(child["name"], {}), child["phase"]):
+                self.run.state.mark(group["name"], "Failed", f"child '{child['id']}' failed")
+                self._end_badly(group)
+                return
+        self.run.state.mark(group["name"], "Succeeded")
+        if self._offer():
+            self.next_group()
+
+    def _hooks_settled(self, name: str, step: JSON) -> bool:
+        if not named_hooks(step) and not exit_hook(step, {}):
+            return True
+        hooks = self.hooks.get(name)
+        if hooks is None:
+            hooks = self.hooks[name] = Hooks(self, name, f"steps.{step['name']}", step, self.current_scope)
+        try:
+            return hooks.look()
+        except TemplateError as error:
+            self._group_error(str(error))
+            return False
+
+    def _offer(self) -> bool:
+        """Let later groups read what the steps of this one gave; False where that broke the template."""
+        state = self.run.state
+        for step in self.groups[self.place]:
+            node = state.node(f"{self.group_name(self.place)}.{step['name']}")
+            if node is not None:
+                self.offered[step["name"]] = self.referred(node)
+                continue
+            prefix = f"{self.group_name(self.place)}.{step['name']}("
+            children = [state.nodes[id] for id in self.group.get("children") or []]
+            items = [
+                one for one in children
+                if one["name"].startswith(prefix) and one["type"] != SKIPPED and not hooked(one) and not retried(one)
+            ]  # fmt: skip
+            if not items:
+                continue
+            try:
+                self.offered[step["name"]] = Referred(gather(items), {})
+            except SubstitutionError as error:
+                self.broken(TemplateError(str(error)))
+                return False
+        return True
+
+    # -- endings
+
+    def _group_error(self, message: str) -> None:
+        self.run.state.mark(self.group["name"], "Error", message)
+        self.run.abandon(self)
+        self._end_badly(self.group)
+
+    def _end_badly(self, group: Node) -> None:
+        self._outbound()
+        self.finish("Failed", group.get("message", ""))
+
+    def _outbound(self) -> None:
+        last = self.run.state.node(self.group_name(min(self.place, len(self.groups) - 1)))
+        if last is not None:
+            self.outbound([self.run.state.nodes[id] for id in last.get("children") or []])
+
+    def _end(self) -> None:
+        self.place = len(self.groups) - 1
+        self._outbound()
+        node = self.node
+        assert node is not None
+        try:
+            outputs = self.outputs(self.current_scope())
+        except (TemplateError, SubstitutionError) as error:
+            self.broken(TemplateError(str(error)))
+            return
+        if outputs is not None:
+            self.run.state.change(node, {"outputs": outputs})
+            self.run.keep_global_outputs(outputs)
+        self.finish("Succeeded")
+
+    def check_fail_fast(self) -> None:
+        state = self.run.state
+        if self.over or not state.bad_children(self.id) or state.active_pods(self.id):
+            return
+        state.mark(self.group["name"], "Failed", FAILED_FAST)
+        self._outbound()
+        self.finish("Failed", FAILED_FAST)
+
+    def shut_down(self) -> None:
+        """The workflow is being stopped: what has not started never will."""
+        self.limited.clear()
+        stuck = self.open == {self.group_name(self.place)}
+        if stuck:
+            self.open.clear()
+            self.run.state.mark(self.group_name(self.place), "Failed", f"Stopped with strategy '{self.run.shutdown}'")
+            self._end_badly(self.group)
+            return
+        self.run.soon_once(self, self.check_group)
+
+
+__all__ = ["BAD", "StepsBody"]
