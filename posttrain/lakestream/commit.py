@@ -1,0 +1,79 @@
+"""The loop around a commit: decide, try, look at the table, decide again. Everything that commits uses it.
+
+Invariant: what became of a try is told by the controls at the newest version, never by Lance's answer. A try
+that was refused, got no answer, or landed on a version already cleaned up ends in reading the controls; a
+further try stages its fragments anew.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from posttrain.lakestream import metrics
+from posttrain.lakestream.changes import Change
+from posttrain.lakestream.controls import Controls
+from posttrain.lakestream.errors import StoreUnavailable, StreamNotFound
+from posttrain.lakestream.events import emit
+from posttrain.lakestream.storage import name_of
+from posttrain.lakestream.table import Conflict, Table, Unanswered
+
+_NO_ROWS = pa.table({})
+_FIRST_WAIT, _LONGEST_WAIT = 0.005, 5.0  # seconds
+
+
+class Patience:
+    """A deadline, and waits between tries that grow and differ from holder to holder."""
+
+    def __init__(self, timeout: float, uri: str):
+        self.timeout, self.uri = timeout, uri
+        self._ends = time.monotonic() + timeout
+        self._wait = _FIRST_WAIT
+
+    def pause(self, cause: BaseException) -> None:
+        """Wait before the next try; StoreUnavailable once the deadline would be passed."""
+        wait = self._wait * (0.5 + random.random())
+        if time.monotonic() + wait > self._ends:
+            raise StoreUnavailable(f"gave up after {self.timeout:g} s", uri=self.uri, cause=cause) from cause
+        emit("retried", name_of(self.uri), cause=type(cause).__name__, wait=wait)
+        metrics.RETRIES.labels(name_of(self.uri), type(cause).__name__.lower()).inc()
+        time.sleep(wait)
+        self._wait = min(_LONGEST_WAIT, self._wait * 2)
+
+
+def read_controls(table: Table, patience: Patience) -> Controls:
+    """Move `table` to the newest version and read its controls, waiting for a store that does not answer."""
+    while True:
+        try:
+            table.refresh()
+            controls = table.controls()
+            break
+        except Unanswered as problem:
+            patience.pause(problem)
+    if controls is None:
+        raise StreamNotFound("was not created to the end", field="uri", value=table.uri, remedy="create it again")
+    return controls
+
+
+def commit(table: Table, decide: Callable[[Controls], Change | None], patience: Patience) -> None:
+    """Commit what `decide` answers for the newest controls, until it answers None: nothing is left to do.
+
+    `decide` is asked again unless the change is seen to be the newest version, so it must answer None where
+    it finds its change in the controls. Whatever it raises ends the loop. For changes without rows.
+    """
+    while True:
+        change = decide(read_controls(table, patience))
+        if change is None:
+            return
+        try:
+            landed = table.commit(change, *table.stage_for(change, _NO_ROWS))
+            if table.latest() == landed.version:
+                return
+        except Conflict as problem:
+            metrics.CONFLICTS.labels(name_of(table.uri)).inc()
+            patience.pause(problem)
+        except Unanswered as problem:
+            patience.pause(problem)

@@ -1,0 +1,72 @@
+"""What can go wrong with a stream, in the words of its users. Each is one line with a way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from posttrain.errors import UserError
+
+
+class StreamError(UserError):
+    """Any refusal or failure of a stream."""
+
+
+class StreamNotFound(StreamError):
+    """There is no stream under the URI."""
+
+
+class StreamClosed(StreamError):
+    """The barrier has been committed: nothing is appended and nobody registers any more."""
+
+
+class ProducerFenced(StreamError):
+    """Another holder registered under the same name later. This one must stop.
+
+    `epoch` is the newer holder's epoch. Whether the append that met the fence had landed is told by the
+    cursor that the newer holder finds, and by nothing else.
+    """
+
+    def __init__(self, name: str, mine: int, epoch: int):
+        self.name, self.mine, self.epoch = name, mine, epoch
+        super().__init__(
+            f"producer {name!r} of epoch {mine} was replaced by epoch {epoch}",
+            remedy="stop this one; the newer holder goes on from the cursor in the table",
+        )
+
+
+class ConsumerFenced(StreamError):
+    """The group was given another count after this consumer was made."""
+
+
+class OffsetRemoved(StreamError):
+    """Rows at and after the offset were removed or archived by retention."""
+
+
+class AdmissionTimeout(StreamError):
+    """The consumers did not catch up in time. Nothing was written; the same append may be tried again."""
+
+
+class StoreUnavailable(StreamError):
+    """The store did not answer in time, or refused for good.
+
+    After a failed append its outcome is unknown: register again, or keep this producer and append the
+    same cursor again once the store is back; what had landed is recognised.
+    """
+
+    def __init__(self, problem: str, *, uri: str, cause: object):
+        super().__init__(f"{problem}: {_brief(cause)}", field=uri, remedy="see that the store answers, then try again")
+
+
+class StreamDamaged(StreamError):
+    """The table breaks an invariant that every writer of a stream keeps."""
+
+
+def _brief(cause: object, limit: int = 300) -> str:
+    text = " ".join(str(cause).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def bad_row(index: int, problem: str, *, column: str | None = None, value: Any = None) -> StreamError:
+    """The error for one row among many that does not fit the stream's schema."""
+    where = f"row {index}" + (f", column {column!r}" if column else "")
+    return StreamError(f"{where}: {problem}", value=value)

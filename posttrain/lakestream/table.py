@@ -1,0 +1,312 @@
+"""The Lance table under a stream: reads its controls and spans, stages fragments, commits changes.
+
+Invariants: controls are read at exactly the version that a commit names as its read version; a version is
+never taken for an older one; nothing here decides what a commit holds (see `changes`) or what is read
+(see `offsets`). Whatever Lance raises becomes one of three: `Conflict` (nothing of this try is in the
+table, or all of it is: look), `Unanswered` (the same, and the store is not well), or StoreUnavailable
+where trying again is of no use.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import lance
+import numpy as np
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation
+from lance.commit import CommitConflictError
+from lance.fragment import FragmentMetadata, LanceFragment, RowIdSequence, write_fragments
+
+from posttrain.lakestream import storage
+from posttrain.lakestream.changes import Change
+from posttrain.lakestream.controls import COLUMN, Controls, Held, collect, decode, encode
+from posttrain.lakestream.errors import StoreUnavailable, StreamError, StreamNotFound
+from posttrain.lakestream.offsets import Ids, Span
+
+_FORMAT: Final = "2.2"
+_METADATA = b"posttrain.lakestream"
+_RETRIES = 3  # Lance's own twenty back off for seconds; the caller's loop looks at the controls in between
+_PERMANENT = (
+    "AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket",
+    "No space left on device", "Read-only file system", "Permission denied", "Quota",
+)  # fmt: skip
+
+
+class Conflict(Exception):
+    """Another commit was in the way. The controls tell what has become of this one."""
+
+
+class Unanswered(Exception):
+    """The store failed or did not answer. The controls tell what has become of this one, once it does."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a stream is made of: its rows' schema, and the name and version of that schema ("" and 0: none)."""
+
+    schema: pa.Schema
+    name: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class Landed:
+    """Where a commit landed: the version, and the fragments of the controls that it wrote."""
+
+    version: int
+    controls: tuple[int, ...]
+
+
+class Table:
+    """A handle at one version of the table. Not for use from two threads at once."""
+
+    def __init__(self, dataset: LanceDataset, uri: str, identity: Identity, options: Mapping[str, str]):
+        self.uri, self.identity = uri, identity
+        self.options = dict(options)
+        self._dataset = dataset
+        self._held: dict[int, Held] = {}  # control fragments already read: fragments never change
+        self._fragments: dict[int, FragmentMetadata] = {}
+        self._spans: dict[int, Span] = {}
+        self._listed = -1
+        self._control_field = _field_id(dataset)
+        self._ids = lru_cache(maxsize=16)(self._read_ids)
+        self._writers = ThreadPoolExecutor(2) if storage.is_remote(uri) else None
+
+    @classmethod
+    def create(cls, uri: str, identity: Identity, options: Mapping[str, str]) -> Table:
+        """The table, made now unless it is there. Raises StreamError where what is there has another schema."""
+        if COLUMN in identity.schema.names:
+            raise StreamError(f"the column {COLUMN!r} is the stream's own", field="schema", remedy="rename it")
+        wanted = pa.schema([pa.field(f.name, f.type) for f in identity.schema] + [pa.field(COLUMN, pa.string())])
+        wanted = wanted.with_metadata({_METADATA: _describe(identity)})
+        try:
+            dataset = lance.write_dataset(
+                wanted.empty_table(), uri, mode="create", data_storage_version=_FORMAT,
+                enable_stable_row_ids=True, storage_options=dict(options) or None,
+            )  # fmt: skip
+        except (OSError, ValueError) as problem:
+            if "already exists" not in str(problem).lower():
+                raise _refused(uri, problem) from problem
+        else:
+            return cls(dataset, uri, identity, options)
+        table = cls.open(uri, options)
+        if table.identity != identity:
+            raise StreamError("there is a stream with another schema", field="uri", value=uri, remedy="open it instead")
+        return table
+
+    @classmethod
+    def open(cls, uri: str, options: Mapping[str, str]) -> Table:
+        try:
+            dataset = lance.dataset(uri, storage_options=dict(options) or None)
+        except ValueError as problem:
+            if "not found" not in str(problem).lower():
+                raise
+            raise StreamNotFound("there is no stream here", field="uri", value=uri, remedy="create it first") from None
+        except OSError as problem:
+            raise _refused(uri, problem) from problem
+        described = (dataset.schema.metadata or {}).get(_METADATA)
+        if described is None:
+            raise StreamError("is a Lance table but no stream", field="uri", value=uri, remedy="create a stream")
+        return cls(dataset, uri, _identity(described), options)
+
+    def fragment(self, number: int) -> LanceFragment:
+        found = self._dataset.get_fragment(number)
+        assert found is not None, f"version {self.version} has no fragment {number}"
+        return found
+
+    def fork(self) -> Table:
+        """Another handle at the same version, with caches of its own."""
+        return Table(self._dataset, self.uri, self.identity, self.options)
+
+    @property
+    def version(self) -> int:
+        return self._dataset.version
+
+    @property
+    def dataset(self) -> LanceDataset:
+        """The Lance data set at this version, controls and all."""
+        return self._dataset
+
+    def latest(self) -> int:
+        """The newest version's number. Raises Unanswered."""
+        with answers(self.uri):
+            return self._dataset.latest_version
+
+    def refresh(self) -> int:
+        """Move to the newest version. Raises Unanswered."""
+        with answers(self.uri):
+            seen = self._dataset.version
+            fresh = self._dataset.checkout_version(self._dataset.latest_version)
+            if fresh.version < seen:  # a listing that ran while versions were cleaned up may miss the newest
+                raise Unanswered(f"version {fresh.version} was listed as newer than {seen}")
+            self._dataset = fresh
+            return fresh.version
+
+    def holds(self, fragments: Iterable[int]) -> bool:
+        """Whether every one of `fragments` is part of this version."""
+        present = self._dataset.fragment_ids()
+        return all(fragment in present for fragment in fragments)
+
+    def controls(self) -> Controls | None:
+        """The controls at this version; None where the stream's own was not committed yet. Raises Unanswered."""
+        mine = {i: m for i, m in self._metadata().items() if self._is_control(m)}
+        unread = [i for i in mine if i not in self._held]
+        if unread:
+            with answers(self.uri):
+                fragments = [self.fragment(i) for i in unread]
+                texts = self._dataset.scanner(columns=[COLUMN], fragments=fragments).to_table()[COLUMN].to_pylist()
+            self._held |= {i: Held(i, decode(text)) for i, text in zip(unread, texts, strict=True)}
+        self._held = {i: self._held[i] for i in mine}
+        return collect(self._held.values())
+
+    def spans(self) -> tuple[Span, ...]:
+        """The data fragments of this version."""
+        data = {i: m for i, m in self._metadata().items() if not self._is_control(m)}
+        self._spans = {i: self._spans.get(i) or self._span(m) for i, m in data.items()}
+        return tuple(self._spans.values())
+
+    def ids_of(self, span: Span) -> Ids:
+        """The row ids of `span`, ascending."""
+        return np.sort(self._ids(span.fragment), kind="stable")
+
+    def stored_ids(self, span: Span) -> Ids:
+        """The row ids of `span` in the order in which its fragment has them."""
+        return self._ids(span.fragment)
+
+    def scan(self, fragments: Sequence[int], columns: Sequence[str], predicate: str) -> pa.Table:
+        """The rows of `fragments` that match, with `columns` and `_rowid`. Raises Unanswered."""
+        with answers(self.uri):
+            return self._dataset.scanner(
+                columns=list(columns), filter=predicate, with_row_id=True,
+                fragments=[self.fragment(fragment) for fragment in fragments],
+            ).to_table()  # fmt: skip
+
+    def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
+        """Write `rows` as fragments that no version holds yet. Raises Unanswered."""
+        with answers(self.uri):
+            return write_fragments(rows, self._dataset, mode="append") if rows.num_rows else []
+
+    def stage_for(self, change: Change, rows: pa.Table) -> tuple[list[FragmentMetadata], list[FragmentMetadata]]:
+        """The change's controls and `rows` as fragments; on a remote store both are written at the same time."""
+        texts = [pa.table({COLUMN: [encode(body)]}) for body in change.write]
+        if self._writers is None or not rows.num_rows:
+            return [f for text in texts for f in self.stage(text)], self.stage(rows)
+        written = [self._writers.submit(self.stage, text) for text in texts]
+        data = self.stage(rows)
+        return [f for each in written for f in each.result()], data
+
+    def commit(self, change: Change, controls: Sequence[FragmentMetadata], data: Sequence[FragmentMetadata]) -> Landed:
+        """One try at committing `change` with the staged fragments, read version: this one.
+
+        Fragments must never be given to a second try: a ghost of the first may have them, and go with it.
+        Moves to the committed version. Raises Conflict, Unanswered, StoreUnavailable.
+        """
+        operation = LanceOperation.Update(removed_fragment_ids=list(change.remove), new_fragments=[*controls, *data])
+        with answers(self.uri):
+            self._dataset = LanceDataset.commit(
+                self._dataset, operation, read_version=self._dataset.version, max_retries=_RETRIES,
+                commit_message=change.what,
+            )  # fmt: skip
+        # Lance numbers new fragments in their order, so they are the last ones of this version
+        new = list(self._dataset.fragment_ids())[-len(controls) - len(data) :] if controls else []
+        return Landed(self._dataset.version, tuple(new[: len(controls)]))
+
+    def row_id(self, fragment: int) -> int:
+        """The row id of a control's one row."""
+        ids = _sequence(self.fragment(fragment).metadata)
+        assert ids is not None and len(ids) == 1
+        return int(ids[0])
+
+    def _metadata(self) -> dict[int, FragmentMetadata]:
+        """Metadata by fragment id, read once for each fragment: it never changes."""
+        if self._listed != self._dataset.version:
+            present = list(self._dataset.fragment_ids())
+            unread = [i for i in present if i not in self._fragments]
+            if len(unread) > 16:
+                new = {f.fragment_id: f.metadata for f in self._dataset.get_fragments()}
+            else:
+                new = {i: self.fragment(i).metadata for i in unread}
+            self._fragments = {i: self._fragments.get(i) or new[i] for i in present}
+            self._listed = self._dataset.version
+        return self._fragments
+
+    def _is_control(self, metadata: FragmentMetadata) -> bool:
+        return metadata.files[0].fields == [self._control_field]
+
+    def _span(self, metadata: FragmentMetadata) -> Span:
+        ids = self._ids(metadata.id)
+        return Span(metadata.id, int(ids.min()), int(ids.max()), metadata.num_rows, size_of([metadata]))
+
+    def _read_ids(self, fragment: int) -> Ids:
+        ids = _sequence(self._metadata()[fragment])
+        if ids is not None:
+            return ids
+        with answers(self.uri):  # too many to be in the manifest
+            scan = self._dataset.scanner(columns=[], with_row_id=True, fragments=[self.fragment(fragment)])
+            return scan.to_table()["_rowid"].to_numpy()
+
+
+def _field_id(dataset: LanceDataset) -> int:
+    field = dataset.lance_schema.field(COLUMN)
+    assert field is not None
+    return field.id()
+
+
+def size_of(fragments: Iterable[FragmentMetadata]) -> int:
+    """Bytes of the fragments' data files."""
+    return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
+
+
+def _sequence(metadata: FragmentMetadata) -> Ids | None:
+    """The fragment's row ids in its own order; None where they are not in the manifest."""
+    assert metadata.row_id_meta is not None, "the table was made without stable row ids"
+    try:
+        return RowIdSequence.from_inline_metadata(metadata.row_id_meta).to_pyarrow().to_numpy(zero_copy_only=False)
+    except (ValueError, OSError, NotImplementedError):
+        return None
+
+
+@contextmanager
+def answers(uri: str) -> Iterator[None]:
+    """Sort what Lance raises into Conflict, Unanswered and StoreUnavailable."""
+    try:
+        yield
+    except CommitConflictError as problem:
+        raise Conflict(str(problem)) from problem
+    except OSError as problem:
+        text = str(problem)
+        if text.startswith("Invalid user input"):
+            raise
+        if "conflict" in text.lower():
+            raise Conflict(text) from problem
+        if any(sign in text for sign in _PERMANENT):
+            raise _refused(uri, problem) from problem
+        raise Unanswered(text) from problem
+    except ValueError as problem:
+        if "not found" not in str(problem).lower():
+            raise
+        raise Unanswered(str(problem)) from problem  # a version or file that was cleaned up meanwhile
+
+
+def _refused(uri: str, problem: Exception) -> StoreUnavailable:
+    return StoreUnavailable("the store refused", uri=uri, cause=problem)
+
+
+def _describe(identity: Identity) -> bytes:
+    """The identity as JSON; the rows' schema keeps what the table's own, nullable throughout, cannot say."""
+    schema = base64.b64encode(identity.schema.serialize().to_pybytes()).decode()
+    return json.dumps({"schema": schema, "name": identity.name, "version": identity.version}).encode()
+
+
+def _identity(described: bytes) -> Identity:
+    value = json.loads(described)
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
+    return Identity(schema, value["name"], value["version"])
