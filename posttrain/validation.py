@@ -15,7 +15,10 @@ from posttrain.errors import UserError
 
 
 def check_route(steps: Iterable[tuple[StepSpec, Any]], workspace: Path) -> list[UserError]:
-    """What is wrong, one error a step at most: `steps` pairs each spec with its configuration, a mapping or resolved."""
+    """What is wrong, one error a step at most.
+
+    `steps` pairs each spec with its configuration, as a mapping or resolved.
+    """
     problems = []
     for spec, given in steps:
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
 from posttrain.errors import UserError
@@ -51,17 +51,17 @@ def resolve(schema: type[C], *layers: dict[str, Any], overrides: Iterable[str] =
     try:
         for layer in layers:
             config = OmegaConf.merge(config, layer)
-        if dotted:
-            config = OmegaConf.merge(config, OmegaConf.from_dotlist(dotted))
+        for item in dotted:
+            key, _, text = item.partition("=")
+            OmegaConf.update(config, key, _value(text, _path(where, key)), merge=True)
         return OmegaConf.to_object(config)  # type: ignore[return-value]
-    except ConfigKeyError as problem:
+    except (ConfigKeyError, ConfigAttributeError) as problem:
         raise UserError("unknown key", field=_path(where, problem), remedy=_suggest(schema, problem)) from None
-    except OmegaConfBaseException as problem:
-        field = _path(where, problem)
+    except (OmegaConfBaseException, TypeError) as problem:
         value = getattr(problem, "value", None)
-        raise UserError(_first_line(problem), field=field, value=value, remedy="see `posttrain config`") from None
-    except YAMLError as problem:
-        raise UserError(f"cannot be read: {_first_line(problem)}", field=where or "override") from None
+        raise UserError(
+            _first_line(problem), field=_path(where, problem), value=value, remedy="see `posttrain config`"
+        ) from None
 
 
 def to_plain(config: Any) -> dict[str, Any]:
@@ -69,12 +69,21 @@ def to_plain(config: Any) -> dict[str, Any]:
     return OmegaConf.to_container(OmegaConf.create(asdict(config)), resolve=True)  # type: ignore[return-value]
 
 
-def _path(where: str, problem: OmegaConfBaseException) -> str:
-    key = str(problem.full_key or problem.key or "")
+def _value(text: str, field: str) -> Any:
+    """The value that an override spells, as YAML."""
+    try:
+        return OmegaConf.from_dotlist([f"value={text}"]).value
+    except YAMLError as problem:
+        why = _first_line(problem)
+        raise UserError(f"is no YAML: {why}", field=field, value=text, remedy="put it in quotes") from None
+
+
+def _path(where: str, problem: Exception | str) -> str:
+    key = problem if isinstance(problem, str) else str(getattr(problem, "full_key", None) or "")
     return ".".join(part for part in (where, key) if part) or "configuration"
 
 
-def _suggest(schema: type, problem: ConfigKeyError) -> str:
+def _suggest(schema: type, problem: OmegaConfBaseException) -> str:
     known = _keys(schema)
     near = difflib.get_close_matches(str(problem.full_key or problem.key), known, n=1, cutoff=0.6)
     return (

@@ -51,7 +51,8 @@ def sound(
     rows: Iterable[Raw | Rejected], config: DataConfig, count_tokens: CountTokens | None, context_length: int = 0
 ) -> Sound:
     """Clean the rows and make conversations of them. `context_length` 0: no limit but the configured one."""
-    result, kept, ids = Sound(), [], Counter()
+    result, ids = Sound(), Counter[str]()
+    kept: list[tuple[Raw, Example]] = []
     for row in rows:
         result.read[row.source] += 1
         neat = clean(row, config.limits) if isinstance(row, Raw) else row

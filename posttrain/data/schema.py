@@ -128,9 +128,8 @@ def check_row(row: dict[str, Any], *, with_target: bool) -> str | None:
         return f"messages or metadata are no JSON: {problem}"
     if not isinstance(metadata, dict):
         return "metadata is no object"
-    problem = conversation_problem(messages)
-    if problem:
-        return problem
+    if disorder := conversation_problem(messages):
+        return disorder
     last = "assistant" if with_target else "user"
     if messages[-1]["role"] != last:
         return f"the last message is not the {last}'s"

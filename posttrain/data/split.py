@@ -2,7 +2,7 @@
 
 Invariants: the choice depends on the seed and the rows' ids, not on their order; the counts are exact and
 the tiers keep their shares; with one tier, adding rows never moves an old row towards an earlier set of
-`evaluation, validation, train`, and moves at most as many old rows as were added.
+`evaluation, validation, train`, and moves at most as many out of each as were added.
 """
 
 from __future__ import annotations

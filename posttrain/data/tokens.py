@@ -29,9 +29,8 @@ class TokenCounter:
         counts: list[int] = []
         texts: list[str] = []
         for number, messages in enumerate(self._track(conversations, "count tokens", len(conversations)), 1):
-            texts.append(
-                self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=open_ended)
-            )
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=open_ended)
+            texts.append(str(text))
             if len(texts) == _AT_ONCE or number == len(conversations):
                 counts += map(len, self._tokenizer(texts, add_special_tokens=False)["input_ids"])
                 texts.clear()
