@@ -103,10 +103,13 @@ def attend_documents(
     results, start = [], 0
     for documents, longest in layout.blocks:
         size = documents * longest
-        block = [x[start : start + size].view(documents, longest, *x.shape[1:]).transpose(1, 2) for x in sides]
-        seen_DHLE = F.scaled_dot_product_attention(
-            *block, is_causal=True, scale=scaling, dropout_p=dropout, enable_gqa=query.shape[1] != key.shape[1]
+        query_DHLE, key_DKLE, value_DKLE = (
+            side[start : start + size].view(documents, longest, *side.shape[1:]).transpose(1, 2) for side in sides
         )
+        seen_DHLE = F.scaled_dot_product_attention(
+            query_DHLE, key_DKLE, value_DKLE, is_causal=True, scale=scaling, dropout_p=dropout,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )  # fmt: skip
         results.append(seen_DHLE.transpose(1, 2).flatten(0, 1))
         start += size
     slots_SHE = torch.cat(results) if results else sides[0]

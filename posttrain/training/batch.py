@@ -9,7 +9,8 @@ ends; what lies behind the last boundary is zero and is read by nobody.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,8 +35,8 @@ class PackedRow:
         return int(self.boundaries[-1])
 
     def to(self, device: torch.device) -> PackedRow:
-        moved = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in vars(self).items()}
-        return PackedRow(**moved)
+        moved: dict[str, Any] = {n: v.to(device) for n, v in vars(self).items() if isinstance(v, torch.Tensor)}
+        return replace(self, **moved)
 
 
 def build_row(documents: Sequence[Document], *, multiple: int = 1) -> PackedRow:

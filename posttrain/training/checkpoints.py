@@ -159,9 +159,8 @@ class _KeptCopy(AsyncStager):
         self.tensors = _copied(state_dict)
         return self.tensors
 
-    @property
-    def should_synchronize_after_execute(self) -> bool:
-        return False
+    def synchronize_staging(self) -> None:
+        return None
 
     def close(self) -> None:
         pass

@@ -28,7 +28,7 @@ class Lora:
     """Low-rank adapters (Hu et al., arXiv 2106.09685) by peft, merged into the model when it is exported."""
 
     rank: int = 0  # 0: every weight is trained
-    alpha: float = 32.0
+    alpha: int = 32
     dropout: float = 0.0
     targets: list[str] = field(default_factory=lambda: ["all-linear"])  # names of modules, or all-linear
 
@@ -95,7 +95,7 @@ class Training:
 
     dtype: str = "bfloat16"  # of the computation; weights and optimiser are float32 always
     export_dtype: str = "auto"  # auto: as the model came
-    attention: str = "auto"  # auto | documents | sdpa | flash_attention_2 | flex_attention
+    attention: str = "auto"  # auto | documents | sdpa | eager | flash_attention_2 | flex_attention
     recompute: bool = False  # activations again in the backward pass instead of kept
     logit_positions: int = 1024  # positions whose logits are in memory at once
     device: str = "auto"  # auto | cpu | cuda
@@ -124,7 +124,8 @@ class Training:
         one_of("overlong", self.overlong, "drop", "truncate", "error")
         one_of("dtype", self.dtype, "bfloat16", "float32")
         one_of("export_dtype", self.export_dtype, "auto", "bfloat16", "float32", "float16")
-        one_of("attention", self.attention, "auto", "documents", "sdpa", "flash_attention_2", "flex_attention")
+        known = ("auto", "documents", "sdpa", "eager", "flash_attention_2", "flex_attention")
+        one_of("attention", self.attention, *known)
         one_of("device", self.device, "auto", "cpu", "cuda")
 
 

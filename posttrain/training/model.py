@@ -16,7 +16,10 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import is_flash_attn_2_available
+from transformers.utils import logging as transformers_logging
 
 from posttrain.errors import UserError
 from posttrain.training import attention
@@ -39,7 +42,7 @@ class TrainedModel:
         self.module: PreTrainedModel = model
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         dtype = DTYPES[config.dtype]
-        model.to(device)
+        model.to(device)  # type: ignore[arg-type]
         self._copies = dtype != torch.float32
         if self._copies:
             self.weights = {n: torch.nn.Parameter(p.detach().float().clone()) for n, p in trained.items()}
@@ -69,27 +72,26 @@ class TrainedModel:
     def publish(self) -> None:
         """Let the module compute with the weights as they are now."""
         if self._copies:
-            torch._foreach_copy_(self._computing, list(self.weights.values()))
+            copies = [computing.data for computing in self._computing]
+            torch._foreach_copy_(copies, [weight.data for weight in self.weights.values()])
 
     @torch.no_grad()
     def finish(self, dtype: torch.dtype) -> PreTrainedModel:
         """The model as it is to be stored: adapters merged in float32, then rounded. Training is over after it."""
-        self.module.to(torch.float32)
+        self.module.float()
         for weight, computing in zip(self.weights.values(), self._computing, strict=True):
             computing.copy_(weight)
         model = self.module if self.adapted is None else self.adapted.merge_and_unload()
-        return model.to(dtype)
+        return model.to(dtype)  # type: ignore[arg-type]
 
 
 def load_model(path: Path, config: Training, *, field: str = "model") -> TrainedModel:
     """The model in the Hugging Face directory `path`. Raises UserError naming `field` where there is none."""
     device = choose_device(config.device)
+    transformers_logging.disable_progress_bar()  # a line of it for each shard would break the step's own
     try:
-        AutoConfig.from_pretrained(path, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, local_files_only=True, attn_implementation="sdpa"
-        )
-    except (OSError, ValueError) as problem:
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
+    except (OSError, ValueError, SafetensorError) as problem:
         raise UserError(
             f"cannot be loaded: {str(problem).strip().splitlines()[0]}", field=field, value=str(path),
             remedy="give a Hugging Face directory with config.json and safetensors",
@@ -108,11 +110,12 @@ def choose_attention(model: PreTrainedModel, wanted: str, device: torch.device) 
     """The name of Transformers' implementation that keeps packed documents apart, and is fastest where it runs."""
     if wanted == "auto":
         if device.type == "cuda":
-            from transformers.utils import is_flash_attn_2_available
-
             wanted = "flash_attention_2" if is_flash_attn_2_available() else "sdpa"
-        else:
-            wanted = "documents" if _attends_plainly(model) else "sdpa"
+        elif _attends_plainly(model):
+            wanted = "documents"
+        else:  # sdpa leaves a cap on the scores out without a word
+            capped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
+            wanted = "eager" if capped or not model._supports_sdpa else "sdpa"
     if wanted == "documents":
         attention.register()
         return attention.NAME

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from posttrain.contract import Ref, StepContext
 from posttrain.contract.digest import digest_value
@@ -70,19 +71,20 @@ def train_supervised(
     target = context.directory / "model"
     digest = export(learner.model, source, target, dtype=config.export_dtype)
     state = result.state
-    assert state.validation_loss is not None
+    validation_loss = state.best_loss if config.early_stop.patience else state.validation_loss
+    assert validation_loss is not None, "the last update is always evaluated"
     return Trained(
         model=str(Ref(context.relative(target), digest=digest)),
         checkpoint=str(Ref(context.relative(result.checkpoint.path), digest=result.checkpoint.digest)),
         loss=state.loss,
-        validation_loss=state.best_loss if config.early_stop.patience else state.validation_loss,
+        validation_loss=validation_loss,
         updates=state.update,
         tokens=state.tokens,
         tokens_per_second=round(result.tokens_per_second, 1),
     )
 
 
-def _tokenizer(source, *, field: str):
+def _tokenizer(source: Path, *, field: str) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(source, local_files_only=True)
     except (OSError, ValueError) as problem:

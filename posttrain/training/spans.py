@@ -66,8 +66,8 @@ def _content(render: Render, messages: Sequence[Message], index: int, text: str)
     if not found or mark in after or not text.startswith(before) or not text.endswith(after):
         return None
     start, end = len(before), len(text) - len(after)
-    # A template may trim a message; that what lies between is the message itself is all that is asked.
-    return (start, end) if text[start:end].strip() == messages[index]["content"].strip() else None
+    # A template may trim a message or take its thoughts out: what lies between must be of the message, no more.
+    return (start, end) if text[start:end].strip() in messages[index]["content"] else None
 
 
 def _mark(text: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
-import subprocess
-import sys
+import signal
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from posttrain.contract import StepContext
 from posttrain.contract.digest import digest_tree
+from posttrain.contract.runner import main
 from posttrain.lake import write_table
 from posttrain.models import tiny
 from posttrain.models.config import TinyShape
@@ -46,6 +48,32 @@ def sums(count: int, *, seed: int, wrong: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
+# Children are forked from a server that has imported what a step imports: real processes, without 6 s of imports each.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["steps.sft.run", "steps.cold_start.run"])
+
+
+def _run_step(step: str, arguments: list[str], said: Path) -> None:
+    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(handle, 2)
+    main(import_module(f"steps.{step}").SPEC, arguments)
+
+
+@dataclass(frozen=True)
+class Step:
+    process: Any
+    said: Path
+
+    def end(self) -> tuple[int, str]:
+        self.process.join(110)
+        return self.process.exitcode, self.said.read_text()
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.join(10)
+        assert self.process.exitcode == -signal.SIGKILL, "it had ended before it was killed"
+
+
 @dataclass(frozen=True)
 class Workspace:
     path: Path
@@ -63,32 +91,50 @@ class Workspace:
         context.directory.mkdir(parents=True, exist_ok=True)
         return context
 
-    def command(self, run: str, config: dict[str, Any], *, step: str = "sft", **inputs: str) -> list[str]:
+    def arguments(
+        self, run: str, config: dict[str, Any], *, step: str = "sft", seed: int = 0, **inputs: str
+    ) -> list[str]:
         given = {"model": self.model, "train": self.train, "validation": self.validation} | inputs
         return [
-            sys.executable, "-m", f"steps.{step}", "--workspace", str(self.path), "--run", run, "--step", step,
+            "--workspace", str(self.path), "--run", run, "--step", step, "--seed", str(seed),
             "--config", json.dumps(SETTINGS | config), "--outputs", str(self.path / "outputs" / run),
             *[part for name, value in given.items() for part in ("--input", f"{name}={value}")],
         ]  # fmt: skip
 
-    def start(self, run: str, config: dict[str, Any], *, step: str = "sft", **inputs: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            self.command(run, config, step=step, **inputs),
-            cwd=ROOT, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+    def start(self, run: str, config: dict[str, Any], *, step: str = "sft", **rest: Any) -> Step:
+        """The step in a process of its own, begun."""
+        process = _FORKS.Process(
+            target=_run_step, args=(step, self.arguments(run, config, step=step, **rest), self._said)
+        )
+        process.start()
+        return Step(process, self._said)
+
+    def run(self, run: str, config: dict[str, Any], **rest: Any) -> tuple[int, str]:
+        """The step in a process of its own to its end: exit code, and what it said on stderr."""
+        return self.start(run, config, **rest).end()
+
+    @property
+    def _said(self) -> Path:
+        return self.path / "stderr"
 
     def outputs(self, run: str, step: str = "sft") -> dict[str, Any]:
         return json.loads((self.path / "runs" / run / step / "record.json").read_text())["outputs"]
 
-    def losses(self, run: str, step: str = "sft") -> list[tuple[int, str, float]]:
-        """The curve without its measured values."""
-        points = map(json.loads, (self.path / "runs" / run / step / "metrics.jsonl").read_text().splitlines())
+    def curve(self, run: str, step: str = "sft") -> list[tuple[int, str, float]]:
+        """The points of metrics.jsonl without what is measured, as far as it is written."""
+        path = self.path / "runs" / run / step / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
         return [
             (point["step"], name, value)
-            for point in points
+            for point in map(json.loads, lines)
             for name, value in point.items()
             if name in ("loss", "grad_norm", "learning_rate", "validation_loss")
         ]
+
+    def updates(self, run: str, step: str = "sft") -> int:
+        """How many updates the curve of a step that may still run has."""
+        path = self.path / "runs" / run / step / "metrics.jsonl"
+        return path.read_bytes().count(b'"grad_norm"') if path.exists() else 0
 
 
 def make_workspace(path: Path) -> Workspace:
