@@ -22,11 +22,12 @@ from posttrain.lakestream.storage import name_of
 from posttrain.lakestream.table import Conflict, Table, Unanswered
 
 _NO_ROWS = pa.table({})
-_FIRST_WAIT, _LONGEST_WAIT = 0.005, 5.0  # seconds
+_FIRST_WAIT, _LONGEST_WAIT = 0.02, 5.0  # seconds, while the store does not answer
+_CONFLICT_WAIT = 0.01  # at most; a fence or a close conflicts with every append, so it must try again at once
 
 
 class Patience:
-    """A deadline, and waits between tries that grow and differ from holder to holder."""
+    """A deadline, and waits between tries that differ from holder to holder and grow while the store is silent."""
 
     def __init__(self, timeout: float, uri: str):
         self.timeout, self.uri = timeout, uri
@@ -35,13 +36,15 @@ class Patience:
 
     def pause(self, cause: BaseException) -> None:
         """Wait before the next try; StoreUnavailable once the deadline would be passed."""
-        wait = self._wait * (0.5 + random.random())
+        if isinstance(cause, Conflict):
+            wait, self._wait = _CONFLICT_WAIT * random.random(), _FIRST_WAIT
+        else:
+            wait, self._wait = self._wait * (0.5 + random.random()), min(_LONGEST_WAIT, self._wait * 2)
         if time.monotonic() + wait > self._ends:
             raise StoreUnavailable(f"gave up after {self.timeout:g} s", uri=self.uri, cause=cause) from cause
         emit("retried", name_of(self.uri), cause=type(cause).__name__, wait=wait)
         metrics.RETRIES.labels(name_of(self.uri), type(cause).__name__.lower()).inc()
         time.sleep(wait)
-        self._wait = min(_LONGEST_WAIT, self._wait * 2)
 
 
 def read_controls(table: Table, patience: Patience) -> Controls:
