@@ -263,13 +263,14 @@ def own_variables(template: JSON) -> dict[str, str]:
     parameters = inputs.get("parameters") or []
     variables = {f"inputs.parameters.{one['name']}": one["value"] for one in parameters if one.get("value") is not None}
     variables["inputs.parameters"] = to_json([parameter_json(one) for one in parameters], sort_keys=False)
+    filled = FlatScope(dict(variables))
     for side, artifacts in (("inputs", inputs.get("artifacts")), ("outputs", outputs.get("artifacts"))):
         for one in artifacts or []:
             if one.get("path"):
-                variables[f"{side}.artifacts.{one['name']}.path"] = one["path"]
+                variables[f"{side}.artifacts.{one['name']}.path"] = substitute(one["path"], filled)
     for one in outputs.get("parameters") or []:
         if path := (one.get("valueFrom") or {}).get("path"):
-            variables[f"outputs.parameters.{one['name']}.path"] = path
+            variables[f"outputs.parameters.{one['name']}.path"] = substitute(path, filled)
     return variables
 
 

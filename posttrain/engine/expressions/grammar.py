@@ -75,6 +75,9 @@ def _complaint(text: str, error: UnexpectedInput) -> str:
         position, what = len(text), "unexpected token EOF"
     elif isinstance(error, UnexpectedToken):
         position, what = error.token.start_pos or 0, f"unexpected token {_token_name(error.token)}"
+        if text[:position].rstrip()[-1:] == "{":
+            keys = "a quoted string, a number, a identifier, or an expression enclosed in parentheses"
+            what = f"a map key must be {keys} ({what})"
     else:
         position = error.pos_in_stream or 0
         what = (

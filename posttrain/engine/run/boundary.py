@@ -13,12 +13,14 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from posttrain.engine.expressions import ExpressionError
+from posttrain.engine.expressions import ExpressionError, decide
 from posttrain.engine.expressions.gotext import to_text
+from posttrain.engine.graph.fanout import loops
 from posttrain.engine.nodes import FULFILLED, RETRY, Node, hooked
 from posttrain.engine.run.bodies import Body
 from posttrain.engine.run.errors import LimitReached, TemplateError
 from posttrain.engine.scope import Referred, ScopeError, TemplateScope, artifacts_of, variables_of
+from posttrain.engine.templates import REFERENCES, substitute
 
 if TYPE_CHECKING:
     from posttrain.engine.run.calls import Call
@@ -164,3 +166,35 @@ def outbound_nodes(node: Node, node_of: Callable[[str], Node | None]) -> list[st
             return children[-1:]
     found = [node_of(id) for id in node.get("outboundNodes") or []]
     return [id for one in found if one is not None for id in outbound_nodes(one, node_of)]
+
+
+def certainly_false(task: JSON, scope: TemplateScope) -> bool:
+    """Whether a step or task is skipped before anything else of it is looked at.
+
+    Raises ExpressionError for a `when` that cannot be computed and needs no item, and what `substitute` raises.
+    """
+    when = substitute(task.get("when") or "", scope, REFERENCES)
+    try:
+        return not decide(when)
+    except ExpressionError:
+        if loops(task):
+            return False  # it may hold an item, which is not there yet
+        raise
+
+
+def with_artifacts(task: JSON, scope: TemplateScope) -> JSON:
+    """The task with the artifacts that its arguments take from elsewhere. Raises ScopeError."""
+    listed = (task.get("arguments") or {}).get("artifacts")
+    if not listed:
+        return task
+    artifacts: list[JSON] = []
+    for artifact in listed:
+        if not (artifact.get("from") or artifact.get("fromExpression")):
+            artifacts.append(artifact)
+            continue
+        try:
+            artifacts.append(scope.resolve_artifact(artifact))
+        except ScopeError:
+            if not artifact.get("optional"):
+                raise
+    return {**task, "arguments": {**task["arguments"], "artifacts": artifacts}}

@@ -29,7 +29,13 @@ from posttrain.engine.nodes import (
 )
 from posttrain.engine.run.errors import DepthExceeded, LimitReached, TemplateError, TimedOut
 from posttrain.engine.sync import SyncError
-from posttrain.engine.templates import SubstitutionError, process_arguments, substitute_parameters
+from posttrain.engine.templates import (
+    FlatScope,
+    SubstitutionError,
+    process_arguments,
+    substitute,
+    substitute_parameters,
+)
 
 if TYPE_CHECKING:
     from posttrain.engine.run.bodies import Body
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 MAX_DEPTH = 100
+_CHANGING = ("workflow.status", "workflow.duration", "workflow.failures")
 NODE_TYPES = {"container": POD, "script": POD, "dag": DAG, "steps": STEPS, "suspend": SUSPEND}
 _TOO_DEEP = (
     "Maximum recursion depth exceeded. See "
@@ -140,11 +147,20 @@ class Call:
         if kind_of(self.raw_template) in POD_KINDS and strategy is None:
             local["pod.name"] = pod_name(self.run.state.name, self.name, self.raw_template.get("name", ""))
         try:
-            self.template = process_arguments(
-                self.raw_template, self.arguments, self.run.globals, local, self.run.objects.parameter
-            )
+            self.template = self._processed(local)
         except SubstitutionError as error:
             raise self.fail(str(error)) from None
+
+    def _processed(self, local: dict[str, str]) -> JSON:
+        """The template with its arguments. In one that lasts, what may change is left for its steps to fill in."""
+        globals, find = self.run.globals, self.run.objects.parameter
+        if kind_of(self.raw_template) not in ("dag", "steps"):
+            return process_arguments(self.raw_template, self.arguments, globals, local, find)
+        steady = {name: text for name, text in globals.items() if name not in _CHANGING}
+        template = process_arguments(self.raw_template, self.arguments, steady, local, find)
+        if "inputs" in template:
+            template["inputs"] = substitute(template["inputs"], FlatScope(globals))
+        return template
 
     def fail(self, message: str) -> TemplateError:
         """Make the node an Error; gives the exception to raise."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -365,7 +364,9 @@ class Controller:
                 self.queue.popleft()()
             if not self._end_of_pass():
                 break
-        self.first_pass = False
+        if self.first_pass and self.root is not None:
+            self.first_pass = False
+            self.globals["workflow.status"] = self.globals["workflow.status"] or "Running"
 
     def _due(self) -> None:
         now = self.state.clock()

@@ -7,8 +7,6 @@ it may wait for has changed, in the order of the plan.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 from posttrain.engine.expressions import ExpressionError, decide
@@ -16,7 +14,7 @@ from posttrain.engine.graph.dag import Plan, assess
 from posttrain.engine.graph.depends import DependsError, holds, results
 from posttrain.engine.graph.fanout import LoopError, expand, gather, loops
 from posttrain.engine.nodes import BAD, DAG, FAN, FULFILLED, SKIPPED, Node, ended, fulfilled, hooked, retried
-from posttrain.engine.run.boundary import Boundary, outbound_nodes
+from posttrain.engine.run.boundary import Boundary, certainly_false, outbound_nodes, with_artifacts
 from posttrain.engine.run.calls import FAILED_FAST, Call
 from posttrain.engine.run.errors import DepthExceeded, TemplateError, TimedOut
 from posttrain.engine.run.hooks import Hooks, exit_hook, named_hooks
@@ -179,11 +177,10 @@ class DagBody(Boundary):
         """The task with what it refers to filled in; None where that cannot be (the task then says why)."""
         written, scope = self.plan.tasks[task], self.scope_of(task)
         try:
-            resolved = substitute(
-                {k: v for k, v in written.items() if k not in ("depends", "hooks")}, scope, REFERENCES
-            )
-            if not self._certainly_skipped(resolved):
-                resolved = self._with_artifacts(resolved, scope)
+            bare = {key: one for key, one in written.items() if key not in ("depends", "hooks")}
+            if certainly_false(bare, scope):
+                return {**bare, "when": substitute(bare["when"], scope, REFERENCES)}
+            resolved = with_artifacts(substitute(bare, scope, REFERENCES), scope)
         except MissingVariable as error:
             self._block(task, str(error))
             return None
@@ -192,29 +189,6 @@ class DagBody(Boundary):
             return None
         self.blocked.pop(task, None)
         return resolved
-
-    def _certainly_skipped(self, resolved: JSON) -> bool:
-        try:
-            return not decide(resolved.get("when") or "")
-        except ExpressionError:
-            if loops(resolved):
-                return False  # it may hold an item, which is not there yet
-            raise
-
-    def _with_artifacts(self, resolved: JSON, scope: TemplateScope) -> JSON:
-        artifacts: list[JSON] = []
-        for artifact in (resolved.get("arguments") or {}).get("artifacts") or []:
-            if not (artifact.get("from") or artifact.get("fromExpression")):
-                artifacts.append(artifact)
-                continue
-            try:
-                artifacts.append(scope.resolve_artifact(artifact))
-            except ScopeError as error:
-                if not (artifact.get("optional") and "Unable to resolve" in str(error)):
-                    raise
-        if not (resolved.get("arguments") or {}).get("artifacts"):
-            return resolved
-        return {**resolved, "arguments": {**resolved["arguments"], "artifacts": artifacts}}
 
     def _block(self, task: str, message: str) -> None:
         if self.blocked.get(task) != message:

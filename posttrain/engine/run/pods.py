@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from posttrain.engine.nodes import FULFILLED, POD, Node, task_name
 from posttrain.engine.podspec import PodStatus
 from posttrain.engine.run.bodies import Body
+from posttrain.engine.run.errors import TemplateError
 from posttrain.engine.run.launch import pod_spec
 from posttrain.errors import UserError
-from posttrain.engine.run.errors import TemplateError
 
 if TYPE_CHECKING:
     from posttrain.engine.run.calls import Call

@@ -8,7 +8,7 @@ from posttrain.engine.expressions import ExpressionError, decide
 from posttrain.engine.graph.dag import continues_on
 from posttrain.engine.graph.fanout import LoopError, expand, gather, loops
 from posttrain.engine.nodes import BAD, FULFILLED, GROUP, SKIPPED, STEPS, Node, bad, fulfilled, hooked, retried
-from posttrain.engine.run.boundary import Boundary, outbound_nodes
+from posttrain.engine.run.boundary import Boundary, certainly_false, outbound_nodes, with_artifacts
 from posttrain.engine.run.calls import FAILED_FAST, Call
 from posttrain.engine.run.errors import DepthExceeded, TemplateError, TimedOut
 from posttrain.engine.run.hooks import Hooks, exit_hook, named_hooks
@@ -137,25 +137,14 @@ class StepsBody(Boundary):
 
     def _resolve(self, step: JSON) -> JSON:
         scope = self.current_scope()
-        resolved = substitute({key: one for key, one in step.items() if key != "hooks"}, scope, REFERENCES)
-        resolved |= {"hooks": step["hooks"]} if step.get("hooks") else {}
+        bare = {key: one for key, one in step.items() if key != "hooks"}
+        hooks = {"hooks": step["hooks"]} if step.get("hooks") else {}
+        if certainly_false(bare, scope):
+            return {**bare, "when": substitute(bare["when"], scope, REFERENCES)} | hooks
         try:
-            if not decide(resolved.get("when") or ""):
-                return resolved
-        except ExpressionError:
-            if not loops(resolved):
-                raise
-        artifacts: list[JSON] = []
-        for artifact in (resolved.get("arguments") or {}).get("artifacts") or []:
-            try:
-                written = not (artifact.get("from") or artifact.get("fromExpression"))
-                artifacts.append(artifact if written else scope.resolve_artifact(artifact))
-            except ScopeError as error:
-                if not artifact.get("optional"):
-                    raise ScopeError(f"unable to resolve references: {error}") from None
-        if (resolved.get("arguments") or {}).get("artifacts"):
-            resolved = {**resolved, "arguments": {**resolved["arguments"], "artifacts": artifacts}}
-        return resolved
+            return with_artifacts(substitute(bare, scope, REFERENCES), scope) | hooks
+        except ScopeError as error:
+            raise ScopeError(f"unable to resolve references: {error}") from None
 
     def _expanded(self, step: JSON) -> list[JSON]:
         if not loops(step):
