@@ -7,18 +7,36 @@ key by its dotted path, before anything has started.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from posttrain.errors import UserError
 
 C = TypeVar("C")
+
+_WORDS = [
+    (r"Value '.*' of type '.*' could not be converted to Integer", "is not a whole number"),
+    (r"Value '.*' of type '.*' could not be converted to Float", "is not a number"),
+    (r"Value '.*' is not a valid bool", "is neither true nor false"),
+    (r"Invalid value '.*', expected one of \[(.*)\]", r"is not one of \1"),
+    (r"Cannot convert '.*' to string", "is not a text"),
+    (r"(Incompatible value 'None' for field|field '.*' is not Optional)", "must not be null"),
+    (r"(Invalid type assigned|Merge error): .* is not a subclass of", "is a group of keys"),
+]
+
+
+def _refuse(name: str, *_: str) -> str:
+    raise UserError(f"${{oc.env:{name}}} is not read: a configuration is recorded, and a variable may be a secret")
+
+
+OmegaConf.register_resolver("oc.env", _refuse, replace=True)
 
 
 def load_yaml(path: Path, *, field: str = "--config") -> dict[str, Any]:
@@ -27,7 +45,7 @@ def load_yaml(path: Path, *, field: str = "--config") -> dict[str, Any]:
         loaded = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
     except FileNotFoundError:
         raise UserError("no such file", field=field, value=str(path), remedy="give the path of a YAML file") from None
-    except (YAMLError, OmegaConfBaseException, OSError) as problem:
+    except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as problem:
         raise UserError(f"cannot be read: {_first_line(problem)}", field=field, value=str(path)) from None
     if loaded is None:
         return {}
@@ -50,6 +68,7 @@ def resolve(schema: type[C], *layers: dict[str, Any], overrides: Iterable[str] =
             raise UserError("is no override", field=item, remedy="write KEY=VALUE, as in sft.learning_rate=1e-4")
     try:
         for layer in layers:
+            _check_groups(config, layer, where)
             config = OmegaConf.merge(config, layer)
         for item in dotted:
             key, _, text = item.partition("=")
@@ -57,10 +76,14 @@ def resolve(schema: type[C], *layers: dict[str, Any], overrides: Iterable[str] =
         return OmegaConf.to_object(config)  # type: ignore[return-value]
     except (ConfigKeyError, ConfigAttributeError) as problem:
         raise UserError("unknown key", field=_path(where, problem), remedy=_suggest(schema, problem)) from None
+    except MissingMandatoryValue as problem:
+        raise UserError("has no value", field=_path(where, problem), remedy="give it one") from None
     except (OmegaConfBaseException, TypeError) as problem:
-        value = getattr(problem, "value", None)
         raise UserError(
-            _first_line(problem), field=_path(where, problem), value=value, remedy="see `posttrain config`"
+            _mismatch(problem),
+            field=_path(where, problem),
+            value=getattr(problem, "value", None),
+            remedy="see `posttrain config`",
         ) from None
 
 
@@ -83,14 +106,39 @@ def _path(where: str, problem: Exception | str) -> str:
     return ".".join(part for part in (where, key) if part) or "configuration"
 
 
+def _check_groups(config: Any, layer: Any, where: str) -> None:
+    """Refuse a plain value where keys of their own stand; merging would name only what stands above it."""
+    for key, value in layer.items() if isinstance(layer, Mapping) else ():
+        node = config._get_node(str(key)) if OmegaConf.is_dict(config) else None
+        if not OmegaConf.is_dict(node) or not is_dataclass(OmegaConf.get_type(node)):
+            continue
+        if value is None and node._is_optional():
+            continue
+        if not isinstance(value, Mapping) and not is_dataclass(value):
+            keys = ", ".join(map(str, node))
+            raise UserError("is a group of keys", field=_path(where, str(key)), value=value, remedy=f"its keys: {keys}")
+        _check_groups(node, value, _path(where, str(key)))
+
+
+def _mismatch(problem: Exception) -> str:
+    """OmegaConf's complaint in words about the value; its own where it is none of the usual ones."""
+    said = _first_line(problem)
+    for pattern, words in _WORDS:
+        if match := re.match(pattern, said):
+            return match.expand(words)
+    return said
+
+
 def _suggest(schema: type, problem: OmegaConfBaseException) -> str:
+    """The key of the same group, or else of any, that looks most like the wrong one; else the group's keys."""
+    group, _, wrong = str(problem.full_key or problem.key).rpartition(".")
     known = _keys(schema)
-    near = difflib.get_close_matches(str(problem.full_key or problem.key), known, n=1, cutoff=0.6)
-    return (
-        f"did you mean {near[0]}?"
-        if near
-        else "known keys: " + ", ".join(known[:12]) + ("…" if len(known) > 12 else "")
-    )
+    siblings = [key for key in known if key.rpartition(".")[0] == group]
+    for keys in (siblings, known):
+        by_name = {key.rpartition(".")[2]: key for key in keys}
+        if near := difflib.get_close_matches(wrong, by_name, n=1, cutoff=0.6):
+            return f"did you mean {by_name[near[0]]}?"
+    return "known keys: " + ", ".join(siblings[:12]) + ("…" if len(siblings) > 12 else "")
 
 
 def _keys(schema: type) -> list[str]:
@@ -105,4 +153,5 @@ def _keys(schema: type) -> list[str]:
 
 
 def _first_line(problem: Exception) -> str:
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+    said = str(problem).removeprefix("UserError raised while resolving interpolation: ")
+    return (said.strip().splitlines() or [type(problem).__name__])[0]

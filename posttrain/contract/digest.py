@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,5 +33,5 @@ def digest_tree(root: Path, *, ignore: frozenset[str] = frozenset()) -> str:
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
         name = path.relative_to(root).as_posix()
         if name not in ignore:
-            total.update(f"{name}\0{digest_file(path)}\n".encode())
+            total.update(os.fsencode(f"{name}\0{digest_file(path)}\n"))
     return "sha256:" + total.hexdigest()

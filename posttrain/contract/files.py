@@ -6,6 +6,7 @@ written beside, synced and renamed; directories are built under a staging name a
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -60,15 +61,33 @@ def staged_directory(final: Path) -> Iterator[Path]:
 
 
 def replace_directory(staging: Path, final: Path) -> None:
-    """Rename `staging` to `final`; an older `final` is moved aside first and then removed."""
-    old = None
-    if final.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{final.name}.old.", dir=final.parent))
+    """Rename `staging` to `final`; an older `final` is removed. No reader, and no crash, finds neither of them.
+
+    Where the file system cannot exchange two names, there is a moment without `final`.
+    """
+    if not final.exists():
+        os.rename(staging, final)
+        sync_directory(final.parent)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{final.name}.old.", dir=final.parent))
+    if _exchange(staging, final):
+        os.rename(staging, old / "was")
+    else:
         os.rename(final, old / "was")
-    os.rename(staging, final)
+        try:
+            os.rename(staging, final)
+        except OSError:
+            os.rename(old / "was", final)
+            raise
     sync_directory(final.parent)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names at once (renameat2); False where the kernel or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return renameat2 is not None and renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0
 
 
 @contextmanager

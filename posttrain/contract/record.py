@@ -57,7 +57,7 @@ def read(directory: Path) -> Record | None:
         stored = json.loads((directory / FILE).read_text())
         stored.pop("request", None)
         return Record(**stored)
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):  # absent, cut short, or none of ours
         return None
 
 

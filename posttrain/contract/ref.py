@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from posttrain.errors import UserError
 
-_FORM = re.compile(r"(?P<uri>[^#]+?)(@(?P<version>\d+))?(#(?P<digest>sha256:[0-9a-f]{64}))?")
+_FORM = re.compile(r"(?P<uri>[^#]+?)(@(?P<version>0|[1-9][0-9]*))?(#(?P<digest>sha256:[0-9a-f]{64}))?")
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,9 @@ class Ref:
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise UserError("is not a reference", field=field, value=text, remedy="write PATH[@VERSION][#sha256:…]")
+        path = PurePosixPath(match["uri"])
+        if "://" not in match["uri"] and (path.is_absolute() or ".." in path.parts):
+            raise UserError("leads out of the workspace", field=field, value=text, remedy="give a path below it")
         version = match["version"]
         return cls(match["uri"], int(version) if version else None, match["digest"])
 

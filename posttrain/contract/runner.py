@@ -14,6 +14,7 @@ import argparse
 import errno
 import json
 import logging
+import re
 import signal
 import sys
 import time
@@ -68,6 +69,9 @@ def _parser(spec: StepSpec) -> argparse.ArgumentParser:
 
 
 def _run(spec: StepSpec, arguments: argparse.Namespace) -> None:
+    for flag, name in (("--run", arguments.run), ("--step", arguments.step)):
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
+            raise UserError("is no name", field=flag, value=name, remedy="use letters, digits, '.', '_' and '-'")
     config = resolve(spec.Config, _json_object(arguments.config), where=spec.name)
     inputs = parse_inputs(spec, arguments.input)
     context = StepContext(arguments.workspace.absolute(), arguments.run, arguments.step, arguments.seed)

@@ -39,8 +39,9 @@ class Resources:
 class StepSpec:
     """`environment` names the one of a GPU cluster; a profile may map it (laptop: train -> cpu).
 
-    `check` looks at the configuration beside the workspace before anything runs (paths that exist, a
-    port that is free); it is light too. `port` is the one a service listens on; `ready` the HTTP path that answers 200 once it serves.
+    `check` looks at the configuration beside the workspace before anything runs (paths that exist, a port
+    that is free); it is light too. `port` is the one a service listens on; `ready` the HTTP path that answers
+    200 once it serves.
     """
 
     name: str
