@@ -82,14 +82,22 @@ def _planned(workflow: JSON) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _leaves(workflow: JSON) -> dict[str, JSON]:
-    """Nodes that do something, by display name; the attempts of a Retry node are left out."""
+    """Nodes that do something, by display name. A Retry node stands for its attempts, and says what the last says."""
     nodes = workflow.get("status", {}).get("nodes") or {}
-    attempts = {child for node in nodes.values() if node.get("type") == "Retry" for child in node.get("children", [])}
-    return {
-        node["displayName"]: node | {"attempts": sum(c in attempts for c in node.get("children", [])) or 1}
-        for key, node in nodes.items()
-        if node.get("type") in LEAVES and not (key in attempts and node.get("nodeFlag", {}).get("retried"))
-    }
+    found: dict[str, JSON] = {}
+    for node in nodes.values():
+        if node.get("type") not in LEAVES or node.get("nodeFlag", {}).get("retried"):
+            continue
+        attempts = [nodes[c] for c in node.get("children", []) if nodes.get(c, {}).get("nodeFlag", {}).get("retried")]
+        last = attempts[-1] if node["type"] == "Retry" and attempts else {}
+        waiting = node.get("phase") == "Running" and last.get("phase") == "Pending"
+        found[node["displayName"]] = node | {
+            "attempts": len(attempts) or 1,
+            "phase": "Pending" if waiting else node.get("phase"),
+            "message": last.get("message") or node.get("message") or "",
+            "daemoned": node.get("daemoned") or last.get("daemoned"),
+        }
+    return found
 
 
 def _state(name: str, node: JSON | None, waits_for: tuple[str, ...]) -> StepState:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from posttrain import engine
+from posttrain.engine.manifest import parse
 from posttrain.errors import UserError
 from posttrain.validation import check_route
 from workflows.definition import Definition
@@ -24,18 +25,19 @@ def problems_of(definition: Definition, workspace: Path) -> list[UserError]:
     return check_route([(spec, value) for spec, value in pairs if spec.package in used], workspace)
 
 
-def read_manifest(source: str) -> JSON:
+def read_manifest(source: str) -> engine.Manifest:
     """The manifest in the file `source`, or on standard input for `-`; UserError for its first fault."""
-    return engine.load(_source(source)).document
+    return engine.load(sys.stdin.read() if source == "-" else Path(source))
 
 
 def findings_of(source: str) -> list[str]:
     """Everything that is wrong with a manifest, one line each."""
-    return [str(finding) for finding in engine.lint(_source(source))]
+    return [str(finding) for finding in engine.lint(parse(sys.stdin.read() if source == "-" else Path(source)))]
 
 
-def _source(source: str) -> str | Path:
-    return sys.stdin.read() if source == "-" else Path(source)
+def is_manifest(what: str) -> bool:
+    """Whether `what` names a manifest rather than a route."""
+    return what == "-" or what.endswith((".yaml", ".yml", ".json"))
 
 
 def _templates(manifest: JSON) -> list[JSON]:

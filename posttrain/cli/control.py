@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from posttrain.cli.embedded import Embedded, engine_of
+from posttrain.cli.embedded import Embedded
 from posttrain.cli.options import DEFAULT_WORKSPACE, ProfileName, RunName, Workspace, existing
 from workflows.profile import load_profile
 
@@ -20,8 +20,11 @@ def stop(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Stop a run. What runs is ended, nothing new starts, and the exit handler writes its report."""
-    engine = engine_of(existing(workspace))
+    embedded = Embedded(existing(workspace), load_profile("laptop"))
+    engine = embedded.engine
     (engine.terminate if now else engine.stop)(run)
+    if not engine.store(run).held():  # nobody drives it: the order waits for someone who does
+        embedded.drive(run)
 
 
 @app.command()
@@ -29,4 +32,4 @@ def retry(run: RunName, profile: ProfileName = "laptop", workspace: Workspace = 
     """Run again what failed in a run that ended, and what follows it. Steps that succeeded stay as they are."""
     embedded = Embedded(existing(workspace), load_profile(profile))
     embedded.engine.retry(run)
-    raise typer.Exit(embedded.resume(run))
+    raise typer.Exit(embedded.drive(run))

@@ -23,7 +23,9 @@ def demo(workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     goes on where it was; ended, it shows the result again."""
     root = workspace.absolute()
     definition = define("sft", "laptop", preset="demo")
-    ended = Embedded(root, definition.profile).run(definition, RUN, resume=True)
+    embedded = Embedded(root, definition.profile)
+    started = embedded.engine.store(RUN).exists()
+    ended = embedded.drive(RUN) if started else embedded.run(definition, RUN)
     if ended:
         raise typer.Exit(ended)
     for line in summary(root, RUN):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from posttrain.argo.status import steps_of
 from posttrain.cli.checks import problems_of
 from posttrain.cli.follow import Follower, following, outcome
 from posttrain.contract.record import ROOT
-from posttrain.engine import Engine, EngineSettings
+from posttrain.engine import Engine, EngineSettings, Manifest, load
 from posttrain.errors import UserError
 from workflows.definition import Definition
 from workflows.profile import Profile, load_profile
@@ -27,33 +30,32 @@ class Embedded:
         self.workspace, self.profile = workspace, profile
         self.engine = engine_of(workspace, profile)
 
-    def run(self, definition: Definition, name: str, *, resume: bool = False) -> int:
-        """Install what is missing, check, render and run to the end; the exit code.
-
-        With `resume` a run of that name is gone on with.
-        """
+    def run(self, definition: Definition, name: str) -> int:
+        """Install what is missing, check, render, and run to the end; the exit code."""
         self.workspace.mkdir(parents=True, exist_ok=True)
         install(self.profile)
-        if resume and stored_workflow(self.workspace, name):
-            return self.resume(name)
         for problem in problems_of(definition, self.workspace):
             raise problem
-        return self.start(definition.render(name), name)
+        return self.start(load(definition.render(name)))
 
-    def start(self, manifest: JSON, name: str) -> int:
-        self.engine.submit(manifest)
-        return self.resume(name)
+    def start(self, manifest: Manifest, parameters: dict[str, str] | None = None, name: str | None = None) -> int:
+        return self.drive(self.engine.submit(manifest, parameters, name))
 
-    def resume(self, name: str) -> int:
-        """Drive the run `name` to its end, drawing it; the exit code."""
+    def drive(self, name: str) -> int:
+        """Drive the run `name` to its end, drawing it; the exit code. Interrupted, it can be driven again."""
         follower = Follower(name, self.workspace / "runs" / name)
         try:
             with following(follower, lambda: self.engine.get(name)):
                 self.engine.run(name)
         except KeyboardInterrupt:
-            print(f"\ninterrupted; go on with: posttrain resume {name} -w {self.workspace}", file=sys.stderr)
+            where = f"{name} -w {self.workspace}"
+            print(
+                "\ninterrupted; steps that run go on in the background."
+                f"\ngo on with:  posttrain resume {where}\nor end them: posttrain stop {where}",
+                file=sys.stderr,
+            )
             return INTERRUPTED
-        return outcome(self.engine.get(name), name, lambda step: self.engine.logs(name, step))
+        return outcome(self.engine.get(name), name, lambda step: step_logs(self.engine, name, step))
 
 
 def engine_of(workspace: Path, profile: Profile | None = None) -> Engine:
@@ -63,22 +65,38 @@ def engine_of(workspace: Path, profile: Profile | None = None) -> Engine:
         workspace,
         settings=EngineSettings(
             images={image: {profile.project: str(ROOT)} for image in profile.images.values()},
-            claims={v.claim: str(workspace) for v in profile.volumes.values() if v.claim},
+            claims={volume.claim: str(workspace) for volume in profile.volumes.values() if volume.claim},
+            environment={"POSTTRAIN_ENVS": str(environments())},
         ),
     )
 
 
+def step_logs(engine: Engine, run: str, step: str | None = None, follow: bool = False) -> Iterator[tuple[str, str]]:
+    """(step, line) of what a step's attempts wrote, or every step's. UserError where there is no such step."""
+    wanted = step.replace("_", "-") if step else None
+    if wanted and wanted not in [state.name for state in steps_of(engine.get(run))]:
+        known = ", ".join(state.name for state in steps_of(engine.get(run)))
+        raise UserError("no such step", field="STEP", value=step, remedy=f"known: {known}")
+    for name, line in engine.logs(run, follow=follow):
+        if wanted in (None, name.partition("(")[0]):
+            yield name, line
+
+
+def environments() -> Path:
+    """Where envs/install puts environments: the rule of envs/paths.sh."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("POSTTRAIN_ENVS") or cache / "posttrain" / "envs")
+
+
 def stored_workflow(workspace: Path, run: str) -> JSON | None:
     """The workflow object of `run`, or None where the engine of this workspace does not know it."""
-    try:
-        return engine_of(workspace).get(run)
-    except UserError:
-        return None
+    engine = engine_of(workspace)
+    return engine.get(run) if engine.store(run).exists() else None
 
 
 def install(profile: Profile) -> None:
     """Install the environments that the profile's steps run in, where they are not there yet."""
     for name in sorted({"control", *(profile.environments.get(e, e) for e in ("train", "rollout"))}):
-        done = subprocess.run([ROOT / "envs" / "install", name])
+        done = subprocess.run([ROOT / "envs" / "install", name], stderr=subprocess.PIPE, text=True)
         if done.returncode:
-            raise UserError("could not be installed; see its message above", field=f"environment {name}")
+            raise UserError(done.stderr.strip().splitlines()[-1], field=f"environment {name}")

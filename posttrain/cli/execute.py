@@ -1,11 +1,13 @@
-"""`posttrain run, resume`: a route on this machine."""
+"""`posttrain run, resume`: a route, or any manifest, on this machine."""
 
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
 import typer
 
+from posttrain.cli.checks import is_manifest, read_manifest
 from posttrain.cli.define import resolved
 from posttrain.cli.embedded import Embedded
 from posttrain.cli.options import (
@@ -15,12 +17,12 @@ from posttrain.cli.options import (
     Overrides,
     Preset,
     ProfileName,
-    RouteName,
     RunName,
     Set,
     Workspace,
     existing,
 )
+from posttrain.errors import UserError
 from workflows.profile import load_profile
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -28,7 +30,7 @@ app = typer.Typer(pretty_exceptions_enable=False)
 
 @app.command()
 def run(
-    route: RouteName,
+    what: Annotated[str, typer.Argument(metavar="ROUTE|FILE", help="A route, or any Argo manifest; - is stdin.")],
     overrides: Overrides = None,
     profile: ProfileName = "laptop",
     preset: Preset = None,
@@ -37,14 +39,27 @@ def run(
     name: Name = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Run a route on this machine: check it, render it, carry it out, with a live view of its steps. In a pipe the
-    view is one line a change. Ends with 0 only if the run succeeded."""
-    definition = resolved(route, profile, preset, file, overrides, set_)
-    called = name or f"{route}-{time.strftime('%Y%m%d-%H%M%S')}"
+    """Run on this machine, with a live view of the steps; in a pipe the view is one line a change. A route is checked
+    and rendered first. Of a manifest, KEY=VALUE sets a workflow parameter. Ends with 0 only if the run succeeded."""
+    if is_manifest(what):
+        if preset or file:
+            raise UserError("belongs to a route", field="--preset and --file", remedy="give KEY=VALUE parameters")
+        given = dict(_pair(item) for item in [*(overrides or []), *(set_ or [])])
+        embedded = Embedded(workspace.absolute(), load_profile(profile))
+        raise typer.Exit(embedded.start(read_manifest(what), given, name))
+    definition = resolved(what, profile, preset, file, overrides, set_)
+    called = name or f"{what}-{time.strftime('%Y%m%d-%H%M%S')}"
     raise typer.Exit(Embedded(workspace.absolute(), definition.profile).run(definition, called))
 
 
 @app.command()
 def resume(run: RunName, profile: ProfileName = "laptop", workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """Go on with a run whose engine was interrupted or killed. Steps that ended do not run again."""
-    raise typer.Exit(Embedded(existing(workspace), load_profile(profile)).resume(run))
+    raise typer.Exit(Embedded(existing(workspace), load_profile(profile)).drive(run))
+
+
+def _pair(item: str) -> tuple[str, str]:
+    key, equals, value = item.partition("=")
+    if not equals:
+        raise UserError("is no parameter", field=item, remedy="write KEY=VALUE")
+    return key, value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,13 +109,19 @@ def following(follower: Follower, fetch: Callable[[], JSON | None], every: float
             thread.join()
 
 
-def outcome(workflow: JSON, run: str) -> int:
-    """Say how the run ended, on stderr where it failed; the exit code."""
+def outcome(workflow: JSON, run: str, logs: Callable[[str], Iterable[tuple[str, str]]] | None = None) -> int:
+    """Say on stderr how a run failed, with the line that the step itself said; the exit code."""
     if phase(workflow) == "Succeeded":
         return 0
     for state in steps_of(workflow):
         if state.phase in ("Failed", "Error"):
-            print(f"error: {state.name}: {state.message or state.phase}", file=sys.stderr)
+            said = _last_error(logs(state.name)) if logs and state.phase == "Failed" else ""
+            print(said or f"error: {state.name}: {state.message or state.phase}", file=sys.stderr)
     message = workflow.get("status", {}).get("message", "")
-    print(f"error: run {run} ended as {phase(workflow)}{': ' if message else ''}{message}", file=sys.stderr)
+    print(f"run {run} ended as {phase(workflow)}{': ' if message else ''}{message}", file=sys.stderr)
     return 1
+
+
+def _last_error(lines: Iterable[tuple[str, str]]) -> str:
+    """The last `error: …` among a step's lines: what a UserError printed."""
+    return next((line for _, line in reversed(list(lines)) if line.startswith("error: ")), "")

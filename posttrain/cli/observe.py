@@ -14,7 +14,7 @@ from rich.text import Text
 
 from posttrain.argo import FINAL
 from posttrain.argo.status import phase, steps_of, times
-from posttrain.cli.embedded import engine_of
+from posttrain.cli.embedded import engine_of, step_logs
 from posttrain.cli.follow import Follower, outcome, table
 from posttrain.cli.options import DEFAULT_WORKSPACE, RunName, Workspace, existing
 from posttrain.cli.view import SYMBOLS, rows, summary
@@ -37,17 +37,20 @@ def list_(workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("", "run", "state", "steps", "started", "took"):
         grid.add_column(column)
-    for workflow in sorted(engine_of(existing(workspace)).list(), key=lambda w: times(w)[0] or 0, reverse=True):
+    engine = engine_of(existing(workspace))
+    for found in reversed(engine.list()):
+        workflow = engine.get(found["name"])
         started, finished = times(workflow)
         symbol, style = SYMBOLS.get(phase(workflow), ("?", "yellow"))
-        steps = steps_of(workflow)
+        steps = [s for s in steps_of(workflow) if not s.exit_handler]
+        idle = phase(workflow) not in FINAL and not found["driven"]
         grid.add_row(
             Text(symbol, style),
-            workflow["metadata"]["name"],
-            Text(phase(workflow).lower(), style),
+            found["name"],
+            Text("interrupted" if idle else phase(workflow).lower(), style),
             f"{sum(s.phase == 'Succeeded' for s in steps)}/{len(steps)}",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(started)) if started else "",
-            duration((finished or time.time()) - started) if started else "",
+            duration(finished - started) if started and finished else "",
         )
     Console(highlight=False).print(grid)
 
@@ -88,7 +91,7 @@ def watch(run: RunName, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
             if phase(workflow) in FINAL:
                 break
             time.sleep(0.5)
-    raise typer.Exit(outcome(workflow, run, lambda step: engine.logs(run, step)))
+    raise typer.Exit(outcome(workflow, run, lambda step: step_logs(engine, run, step)))
 
 
 @app.command()
@@ -99,3 +102,6 @@ def logs(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Print what a run's steps wrote to stdout and stderr."""
+    engine = engine_of(existing(workspace))
+    for name, line in step_logs(engine, run, step, follow):
+        typer.echo(line if step else f"{name}: {line}")

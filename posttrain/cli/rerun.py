@@ -9,6 +9,7 @@ import typer
 
 from posttrain.cli.embedded import Embedded
 from posttrain.cli.options import DEFAULT_WORKSPACE, ProfileName, RunName, Workspace, existing
+from posttrain.engine import load
 from posttrain.errors import UserError
 from posttrain.rerun import Comparison, compare, find_record, next_name, surroundings
 from workflows.profile import load_profile
@@ -38,11 +39,11 @@ def rerun(
     workflow = single(
         spec, chosen, run=name, step=before.step, seed=before.seed, config=before.config, inputs=before.inputs
     )
-    ended = Embedded(root, chosen).start(workflow.to_dict(), name)
+    ended = Embedded(root, chosen).start(load(workflow.to_dict()))
     if ended:
         raise typer.Exit(ended)
     now = find_record(root, name, before.step)
-    _show([*surroundings(before, now)], "surroundings")
+    _show(surroundings(before, now), "surroundings")
     outputs = compare(before, now)
     _show(outputs, "outputs")
     different = [c.name for c in outputs if c.verdict == "differs"]

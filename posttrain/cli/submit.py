@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from posttrain.argo import Cluster, connect, wait
-from posttrain.cli.checks import read_manifest
+from posttrain.cli.checks import is_manifest, read_manifest
 from posttrain.cli.define import resolved
 from posttrain.cli.follow import Follower, outcome
 from posttrain.cli.options import Files, Name, Overrides, Preset, ProfileName, Set
@@ -32,10 +32,10 @@ def submit(
 ) -> None:
     """Submit to the Argo server that ARGO_SERVER names (ARGO_TOKEN, ARGO_NAMESPACE, ARGO_SECURE and
     ARGO_INSECURE_SKIP_VERIFY are honoured), or through `kubectl create` where it is not set."""
-    if what == "-" or what.endswith((".yaml", ".yml", ".json")):
+    if is_manifest(what):
         if overrides or set_ or preset or file:
             raise UserError("a manifest takes no configuration", field="FILE", value=what, remedy="submit a ROUTE")
-        manifest = read_manifest(what)
+        manifest = read_manifest(what).document
     else:
         manifest = resolved(what, profile, preset, file, overrides, set_).render(name)
     cluster = connect(namespace=namespace)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from posttrain.argo.status import WAITING, StepState, phase, steps_of, times
+from posttrain.argo.status import WAITING, StepState, moment, phase, steps_of, times
 from posttrain.contract.context import METRICS
 from posttrain.contract.record import FILE as RECORD
 from posttrain.errors import UserError
@@ -22,17 +22,23 @@ from posttrain.report.model import RunReport, StepView
 JSON = dict[str, Any]
 
 
-def collect(workspace: Path, run: str, *, workflow: JSON | None = None, status: str = "") -> RunReport:
+def collect(
+    workspace: Path, run: str, *, workflow: JSON | None = None, status: str = "", failures: str = ""
+) -> RunReport:
     """What is known of `run`.
 
     `workflow` is the workflow object with its status, from the engine or a cluster, where there is
-    one; `status` its phase, where that is all that is known. Raises UserError for an unknown run.
+    one; `status` and `failures` are what Argo tells an exit handler (`workflow.status` and
+    `workflow.failures`). Raises UserError for an unknown run.
     """
     directory = workspace / "runs" / run
     if not directory.is_dir():
         raise UserError("no such run in the workspace", field="RUN", value=run, remedy="see `posttrain list`")
     records = {path.parent.name: json.loads(path.read_text()) for path in sorted(directory.glob(f"*/{RECORD}"))}
-    states = steps_of(workflow) if workflow else _states_from(records)
+    if workflow:
+        states = [state for state in steps_of(workflow) if not state.exit_handler]
+    else:
+        states = _states_from(records) + _failed(failures)
     steps = tuple(_view(directory, state, records.get(state.directory)) for state in states)
     evaluations, samples = read_evaluations(workspace, steps)
     started, finished = _times(workflow, records)
@@ -75,6 +81,18 @@ def _states_from(records: dict[str, JSON]) -> list[StepState]:
     return states
 
 
+def _failed(failures: str) -> list[StepState]:
+    """The steps that `workflow.failures` names: JSON in a JSON string, `null` where nothing failed."""
+    listed = json.loads(json.loads(failures)) if failures.startswith('"') else []
+    known = {
+        entry["displayName"].partition("(")[0]: entry for entry in listed if entry["podName"] != entry["displayName"]
+    }
+    return [
+        StepState(name, entry["phase"], finished=moment(entry["finishedAt"]), message=entry["message"])
+        for name, entry in known.items()
+    ]
+
+
 def _view(directory: Path, state: StepState, record: JSON | None) -> StepView:
     view = StepView(
         name=state.name,
@@ -85,10 +103,10 @@ def _view(directory: Path, state: StepState, record: JSON | None) -> StepView:
         record=record,
         curves=_curves(directory / state.directory / METRICS),
     )
+    if record:  # a node counts from when it was planned, and a pod may have waited for room
+        return replace(view, started=record["timings"]["started"], seconds=record["timings"]["seconds"])
     if state.started and state.finished:
         return replace(view, seconds=state.finished - state.started)
-    if record:
-        return replace(view, seconds=record["timings"]["seconds"])
     return view if state.phase != WAITING else replace(view, message="has not started")
 
 

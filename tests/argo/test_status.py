@@ -41,6 +41,16 @@ def test_attempts_are_counted_and_not_listed() -> None:
     assert len(steps_of(workflow(nodes, TASKS))) == 3
 
 
+def test_a_step_whose_pod_waits_for_room_is_pending_and_says_why() -> None:
+    nodes = {
+        "r": {"displayName": "a", "type": "Retry", "phase": "Running", "children": ["r0"]},
+        "r0": {"displayName": "a(0)", "type": "Pod", "phase": "Pending", "message": "no cpu"}
+        | {"nodeFlag": {"retried": True}},
+    }
+    first, *_ = steps_of(workflow(nodes, TASKS))
+    assert (first.phase, first.message) == ("Pending", "no cpu")
+
+
 def test_the_exit_handlers_step_comes_last_and_is_marked() -> None:
     nodes = {
         "x": {"displayName": "report", "name": "run.onExit[0].report", "type": "Pod", "phase": "Running"},
