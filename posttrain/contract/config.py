@@ -51,7 +51,7 @@ def load_yaml(path: Path, *, field: str = "--config") -> dict[str, Any]:
         return {}
     if not isinstance(loaded, dict):
         raise UserError("holds no mapping at its top", field=field, value=str(path))
-    return loaded
+    return {str(key): value for key, value in loaded.items()}
 
 
 def resolve(schema: type[C], *layers: dict[str, Any], overrides: Iterable[str] = (), where: str = "") -> C:
@@ -109,7 +109,7 @@ def _path(where: str, problem: Exception | str) -> str:
 def _check_groups(config: Any, layer: Any, where: str) -> None:
     """Refuse a plain value where keys of their own stand; merging would name only what stands above it."""
     for key, value in layer.items() if isinstance(layer, Mapping) else ():
-        node = config._get_node(str(key)) if OmegaConf.is_dict(config) else None
+        node: Any = config._get_node(str(key)) if OmegaConf.is_dict(config) else None
         if not OmegaConf.is_dict(node) or not is_dataclass(OmegaConf.get_type(node)):
             continue
         if value is None and node._is_optional():

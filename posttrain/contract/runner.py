@@ -72,7 +72,7 @@ def _run(spec: StepSpec, arguments: argparse.Namespace) -> None:
     for flag, name in (("--run", arguments.run), ("--step", arguments.step)):
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
             raise UserError("is no name", field=flag, value=name, remedy="use letters, digits, '.', '_' and '-'")
-    config = resolve(spec.Config, _json_object(arguments.config), where=spec.name)
+    config: Any = resolve(spec.Config, _json_object(arguments.config), where=spec.name)
     inputs = parse_inputs(spec, arguments.input)
     context = StepContext(arguments.workspace.absolute(), arguments.run, arguments.step, arguments.seed)
     if not context.workspace.is_dir():
