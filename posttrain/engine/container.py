@@ -11,12 +11,12 @@ import json
 import os
 import posixpath
 import signal
-import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from posttrain.engine import logs, memory, network, probes, processes
+from posttrain.engine import logs, memory, probes, processes
 from posttrain.engine.containers import declared_paths, is_main, layout_of, process_of, termination_log_of
 from posttrain.engine.isolation import Driver, Launch, Process, mapped, options_for, wrapped
 from posttrain.engine.paths import clean
@@ -28,9 +28,9 @@ _WORD_BYTES = 4096  # of a container's last word, as the kubelet keeps
 
 
 class Container:
-    """`listening` is shared by the containers of a pod, and so is `changed`, told when readiness changes."""
+    """`changed` is called when the container's readiness has changed."""
 
-    def __init__(self, spec: PodSpec, declared: JSON, driver: Driver, listening: set[int], changed: Callable[[], None]):
+    def __init__(self, spec: PodSpec, declared: JSON, driver: Driver, changed: Callable[[], None]):
         self.spec, self.declared, self.name = spec, declared, declared["name"]
         self.layout = layout_of(spec, declared)
         self.ready = "readinessProbe" not in declared and "startupProbe" not in declared
@@ -38,12 +38,11 @@ class Container:
         self.captured: logs.Capture | None = None
         self.pid: int | None = None
         self.exited: asyncio.Future[int]
-        self._driver, self._listening, self._changed = driver, listening, changed
+        self._driver, self._changed = driver, changed
         self._word = ""  # why it could not be started
         self._launch: Launch
         self._sandbox: _Sandbox | None = None
         self._memory: memory.MemoryGroup | None = None
-        self._gates: list[network.Gate] = []
         self._tasks: list[asyncio.Task] = []
         self._reader = self._log = -1
 
@@ -96,8 +95,6 @@ class Container:
         if self._log >= 0:
             os.close(self._log)
         self._reader = self._log = -1
-        for gate in self._gates:
-            gate.close()
         out_of_memory = False
         if self._memory is not None:
             out_of_memory = code == 137 and self._memory.killed()
@@ -163,23 +160,13 @@ class Container:
             return self._popen(wrapped(process, options), stdout, self._log, (report,))
 
     def _popen(self, launch: Launch, stdout: int, stderr: int, keep: tuple[int, ...]) -> subprocess.Popen:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-
-            def prepare() -> None:
-                processes.prepare_child()
-                if self._memory is not None:
-                    self._memory.join()
-                network.hand_over(theirs)
-
-            popen = subprocess.Popen(
+        # Only without a preexec_fn does subprocess use vfork, which halves what a pod costs.
+        join = self._memory.join if self._memory is not None else None
+        with processes.offered_to_the_oom_killer():
+            return subprocess.Popen(
                 launch.argv, env=launch.environment, cwd=launch.directory, stdin=subprocess.DEVNULL, stdout=stdout,
-                stderr=stderr, pass_fds=keep, start_new_session=True, preexec_fn=prepare,
+                stderr=stderr, pass_fds=keep, start_new_session=True, preexec_fn=join,
             )  # fmt: skip
-            listener = network.take_over(ours)
-        if listener is not None:
-            self._gates.append(network.Gate(listener, self.spec.ip, self._listening))
-        return popen
 
     def _capture_into(self, log: int) -> int:
         """The end of a pipe to write to; what comes through it goes into the log, and its end is kept."""
@@ -259,8 +246,13 @@ class _Sandbox:
         self._text = b""
         loop.add_reader(self._reader, self._read)
 
-    def reporting(self) -> _Handle:
-        return _Handle(self._writer)
+    @contextmanager
+    def reporting(self) -> Iterator[int]:
+        """The descriptor to start bubblewrap with; ours is closed once the child has its own."""
+        try:
+            yield self._writer
+        finally:
+            os.close(self._writer)
 
     def _read(self) -> None:
         data = os.read(self._reader, 4096)
@@ -278,19 +270,6 @@ class _Sandbox:
             for answer, otherwise in ((self.first, 0), (self.made, False)):
                 if not answer.done():
                     answer.set_result(otherwise)
-
-
-class _Handle:
-    """Closes a descriptor of ours once the child has its own."""
-
-    def __init__(self, handle: int):
-        self._handle = handle
-
-    def __enter__(self) -> int:
-        return self._handle
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)
 
 
 def memory_prefix(directory: str) -> str:

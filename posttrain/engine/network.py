@@ -13,16 +13,17 @@ that what was decided about is what is done.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
 import fcntl
 import ipaddress
 import os
 import platform
+import queue
 import select
 import socket
 import struct
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,67 +69,39 @@ def redirect(call: str, address: Address, ip: str, listening: set[int], *, only_
     return Redirect((own, port)) if port in listening and not only_v6 else None
 
 
-def install() -> int:
-    """In a child between fork and exec: filter its calls; returns the descriptor that is told of them. OSError if refused."""
-    architecture, seccomp, bind, connect = _ARCHITECTURES[platform.machine()]
-    program = [
-        (0x20, 0, 0, 4), (0x15, 0, 3, architecture),  # another architecture's calls are none of ours
-        (0x20, 0, 0, 0), (0x15, 2, 0, bind), (0x15, 1, 0, connect),
-        (0x06, 0, 0, _ALLOW), (0x06, 0, 0, _NOTIFY),
-    ]  # fmt: skip
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
-    _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # without it a filter takes a privilege; bubblewrap sets it too
-    listener = _libc.syscall(seccomp, _SET_MODE_FILTER, _NEW_LISTENER, ctypes.c_char_p(header))
-    if listener < 0:
-        raise OSError(ctypes.get_errno(), "seccomp")
-    return listener
-
-
-def hand_over(line: socket.socket) -> None:
-    """In a child: `install`, and send the descriptor through `line`; a byte alone says that it was refused."""
-    try:
-        socket.send_fds(line, [b"+"], [install()])
-    except (OSError, KeyError):
-        line.send(b"-")
-
-
-def take_over(line: socket.socket) -> int | None:
-    _, handles, *_ = socket.recv_fds(line, 1, 1)
-    return handles[0] if handles else None
-
-
 class Gate:
-    """Answers the calls that one container's filter tells of, until the container has ended."""
+    """Answers, in a thread that is not filtered itself, the `bind` and `connect` of what this thread starts from now on.
 
-    def __init__(self, listener: int, ip: str, listening: set[int]):
-        self._listener, self._ip, self._listening = listener, ip, listening
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(listener, self._hear)
-        self._connecting: set[asyncio.Task] = set()
+    The caller's own thread and those it starts are filtered too, and are answered like a container's.
+    """
 
-    def close(self) -> None:
-        if self._listener >= 0:
-            self._loop.remove_reader(self._listener)
-            os.close(self._listener)
-            self._listener = -1
+    def __init__(self, ip: str):
+        self._ip, self._listening = ip, set[int]()
+        installed: queue.SimpleQueue[int] = queue.SimpleQueue()
+        threading.Thread(target=lambda: self._serve(installed.get()), daemon=True).start()
+        self._listener = _install()
+        installed.put(self._listener)
 
-    def _hear(self) -> None:
-        notification = bytearray(80)
-        try:
-            fcntl.ioctl(self._listener, _RECEIVE, notification)
-        except OSError as problem:
-            if problem.errno == errno.ENOENT and self._hung_up():
-                self.close()
-            return
-        id, pid, _flags, number, _arch, _at, *arguments = struct.unpack("=QIIiIQ6Q", notification)
-        try:
-            self._answer(id, pid, number, arguments)
-        except (OSError, ValueError, IndexError, struct.error):
-            self._reply(id, flags=_CONTINUE)  # not ours to decide: the caller gets the kernel's own answer
+    def _serve(self, listener: int) -> None:
+        if listener < 0:
+            return  # refused: what the pod does with its sockets is left to the kernel
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        while True:
+            poll.poll()
+            notification = bytearray(80)
+            try:
+                fcntl.ioctl(listener, _RECEIVE, notification)
+            except OSError:
+                continue  # the caller was killed meanwhile
+            id, pid, _flags, number, _arch, _at, *arguments = struct.unpack("=QIIiIQ6Q", notification)
+            try:
+                self._answer(id, pid, number, arguments)
+            except (OSError, ValueError, OverflowError, struct.error):
+                self._reply(id, flags=_CONTINUE)  # not ours to decide: the caller gets the kernel's own answer
 
     def _answer(self, id: int, pid: int, number: int, arguments: list[int]) -> None:
+        """Raises OSError where the caller or its socket has gone."""
         call = "bind" if number == _ARCHITECTURES[platform.machine()][2] else "connect"
         handle, where, length = arguments[0] & 0xFFFFFFFF, arguments[1], arguments[2] & 0xFFFFFFFF
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
@@ -147,23 +120,22 @@ class Gate:
             if changed is None:
                 self._reply(id, flags=_CONTINUE)
                 return
-            if call == "connect":
-                task = asyncio.ensure_future(self._connect(id, theirs.dup(), changed.address))
-                self._connecting.add(task)
-                task.add_done_callback(self._connecting.discard)
+            if call == "connect":  # which may wait for the listener, and that for us
+                threading.Thread(target=self._connect, args=(id, theirs.dup(), changed.address), daemon=True).start()
                 return
             try:
                 theirs.bind(changed.address)
-                if changed.listens is not None:
-                    self._listening.add(changed.listens)
-                self._reply(id)
             except OSError as problem:
                 self._reply(id, error=problem.errno or errno.EINVAL)
+                return
+            if changed.listens is not None:
+                self._listening.add(changed.listens)
+            self._reply(id)
 
-    async def _connect(self, id: int, theirs: socket.socket, address: Address) -> None:
+    def _connect(self, id: int, theirs: socket.socket, address: Address) -> None:
         """Connect for the caller; where nobody listens there any more the kernel tries what was asked for."""
         with theirs:
-            code = await asyncio.to_thread(theirs.connect_ex, address)
+            code = theirs.connect_ex(address)
         if code == errno.ECONNREFUSED:
             self._reply(id, flags=_CONTINUE)
         else:
@@ -173,10 +145,22 @@ class Gate:
         with suppress(OSError):  # the caller was killed meanwhile
             fcntl.ioctl(self._listener, _SEND, struct.pack("=QqiI", id, 0, -error, flags))
 
-    def _hung_up(self) -> bool:
-        poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
-        return any(event & select.POLLHUP for _, event in poll.poll(0))
+
+def _install() -> int:
+    """Filter this thread; the descriptor that is told of its calls, below zero where that is refused."""
+    if platform.machine() not in _ARCHITECTURES:
+        return -1
+    architecture, seccomp, bind, connect = _ARCHITECTURES[platform.machine()]
+    program = [
+        (0x20, 0, 0, 4), (0x15, 0, 3, architecture),  # another architecture's calls are none of ours
+        (0x20, 0, 0, 0), (0x15, 2, 0, bind), (0x15, 1, 0, connect),
+        (0x06, 0, 0, _ALLOW), (0x06, 0, 0, _NOTIFY),
+    ]  # fmt: skip
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
+    _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # without it a filter takes a privilege; bubblewrap sets it too
+    return _libc.syscall(seccomp, _SET_MODE_FILTER, _NEW_LISTENER, ctypes.c_char_p(header))
 
 
 def _socket_of(pid: int, handle: int) -> socket.socket:

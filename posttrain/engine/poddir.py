@@ -1,5 +1,10 @@
 """A pod's directory: its files, its lock and the engine's bell. Used by the engine and by supervisors.
 
+    pod.json status.json logs/NAME      see podspec.py
+    lock pid stop                       who sees to the pod, and an order to stop it
+    root/NAME volumes/NAME              files of the containers and of the pod's own volumes, until it has ended
+    reserve                             room for the last status on a disk that has filled up meanwhile
+
 Every change of a status rings the bell, a FIFO beside the pods' directories: the supervisor writes
 the pod's id into it, and the engine sleeps until one comes. Nobody listening is no error.
 """
@@ -11,6 +16,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +24,7 @@ from posttrain.engine import processes
 from posttrain.engine.podspec import PodStatus
 
 BELL = ".bell"
-_RESERVE = "reserve"  # room for the last status on a disk that has filled up meanwhile
+_RESERVE = "reserve"
 _RESERVE_BYTES = 1 << 16
 
 
@@ -101,6 +107,11 @@ class PodDirectory:
         space = os.statvfs(self.path)
         full = space.f_bavail * space.f_frsize < 1 << 16
         return f"no space is left on the disk of {self.path}" if full else ""
+
+    def clear(self) -> None:
+        """Remove what belonged to the containers alone: their files, emptyDirs, projected secrets."""
+        for part in ("root", "volumes"):
+            shutil.rmtree(f"{self.path}/{part}", ignore_errors=True)
 
     def note(self, text: str) -> None:
         """Keep what a defect of ours left behind."""

@@ -151,9 +151,10 @@ class PodRunner:
     def _begin(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
+            command = [sys.executable, "-m", "posttrain.engine.zygote", str(theirs.fileno()), self.driver]
             self._zygote = subprocess.Popen(
-                [sys.executable, "-m", "posttrain.engine.zygote", str(theirs.fileno()), self.driver],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()], start_new_session=True,
             )  # fmt: skip
 
     def _hang_up(self) -> None:
@@ -197,10 +198,9 @@ class PodRunner:
             return
         directory, _, reason = message.decode().partition("\0")
         id = self._children.pop(directory, None)
-        if id is not None:
-            if reason or not PodDirectory(directory).status().ended:
-                self._bury(PodDirectory(directory), reason)
-                self._rung.add(id)
+        if id is not None and (reason or not PodDirectory(directory).status().ended):
+            self._bury(PodDirectory(directory), reason)
+            self._rung.add(id)
 
     def _look_for_adopted(self) -> None:
         now = time.monotonic()
@@ -219,6 +219,7 @@ class PodRunner:
             if not status.ended:
                 processes.sweep(pod.path)
                 memory.remove_all(memory_prefix(pod.path))
+                pod.clear()
                 message = reason or pod.full_disk() or LOST
                 status = replace(status, phase="Error", message=message, ready=False, finished=time.time())
                 pod.write_status(status, os.path.basename(pod.path))

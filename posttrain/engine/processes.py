@@ -14,6 +14,9 @@ from pathlib import Path
 
 from posttrain.engine.isolation import MARKER
 
+_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
 
 def exit_of(process: subprocess.Popen) -> asyncio.Future[int]:
     """Resolves to the exit code (128 + signal for one that was killed), without a thread or a handler."""
@@ -104,21 +107,16 @@ def start_time(pid: int) -> int | None:
 
 def adopt_orphans() -> None:
     """Processes below this one that lose their parent come to it, not to init."""
-    _prctl(_SET_CHILD_SUBREAPER, 1)
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def prepare_child() -> None:
-    """Between fork and exec: the supervisor's death is the child's, and memory is taken from the child first."""
-    _prctl(_SET_PDEATHSIG, signal.SIGKILL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    with open("/proc/self/oom_score_adj", "w") as score:
-        score.write("500")
-
-
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-
-
-_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None, use_errno=True)
+@contextlib.contextmanager
+def offered_to_the_oom_killer() -> Iterator[None]:
+    """What is started within is taken before this process when memory runs out."""
+    own = Path("/proc/self/oom_score_adj")
+    before = own.read_text()
+    own.write_text("500")
+    try:
+        yield
+    finally:
+        own.write_text(before)

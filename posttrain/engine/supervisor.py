@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import time
 import traceback
 from dataclasses import replace
 from typing import Any, Literal
 
-from posttrain.engine import artifacts, outputs, processes, verdict
+from posttrain.engine import artifacts, network, outputs, processes, verdict
 from posttrain.engine.container import Container
 from posttrain.engine.containers import expand
 from posttrain.engine.isolation import Driver
@@ -41,7 +40,6 @@ class Supervisor:
         self.status = PodStatus(started=time.time())
         self._containers: dict[str, Container] = {}
         self._ended: dict[str, Ended] = {}
-        self._listening: set[int] = set()
         self._order: asyncio.Future[tuple[Cut, float]]  # why the pod is cut short, and the seconds of grace
         self._killing: list[asyncio.Task] = []
 
@@ -65,7 +63,7 @@ class Supervisor:
         if phase != "Succeeded":
             message = "; ".join(part for part in (message, self.directory.full_disk()) if part)
         self._set(phase=phase, message=message, ready=False, finished=time.time(), containers=self._states())
-        shutil.rmtree(f"{self.spec.directory}/root", ignore_errors=True)
+        self.directory.clear()
 
     async def _live(self) -> tuple[verdict.Phase, str]:
         main = self._container(self.spec.main)
@@ -73,6 +71,7 @@ class Supervisor:
             self._bring_inputs(main)
         except (artifacts.ArtifactError, OSError) as problem:
             return verdict.decide(None, before=_one_line(problem))
+        network.Gate(self.spec.ip)
         for declared in self.spec.init:
             ended = await self._to_end([self._start(self._container(declared))])
             if self._order.done() or ended[0].code:
@@ -91,7 +90,7 @@ class Supervisor:
         return verdict.decide(ended[0], sidecars=ended[1:], after=after, daemon=daemon, cut_short=self._cut)
 
     def _container(self, declared: JSON) -> Container:
-        container = Container(self.spec, declared, self.driver, self._listening, self._changed)
+        container = Container(self.spec, declared, self.driver, self._changed)
         container.prepare()
         return container
 

@@ -9,6 +9,7 @@ it is sent a directory whose supervisor has ended, with a reason where it could 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import selectors
 import signal
@@ -32,6 +33,7 @@ def main(descriptor: int, driver: Driver) -> None:
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     pods: dict[int, str] = {}
+    gc.freeze()  # so that a supervisor's collector does not copy every page of ours
     with selectors.DefaultSelector() as selector:
         selector.register(engine, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)

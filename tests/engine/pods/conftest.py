@@ -30,14 +30,14 @@ class Pods:
         given = {"id": f"pod-{number}", "name": f"pod-{number}", "ip": f"127.0.0.{number}", "main": main, **fields}
         return PodSpec(directory=str(self.root / given["id"]), **given)
 
-    def run(self, spec: PodSpec, seconds: float = 20) -> PodStatus:
+    def run(self, spec: PodSpec, seconds: float = 60) -> PodStatus:
         self.runner.start(spec)
         return self.wait(spec, lambda status: status.ended, seconds)
 
     def sh(self, script: str, **fields) -> PodStatus:
         return self.run(self.spec("sh", "-c", script, **fields))
 
-    def wait(self, spec: PodSpec, until: Callable[[PodStatus], bool], seconds: float = 20) -> PodStatus:
+    def wait(self, spec: PodSpec, until: Callable[[PodStatus], bool], seconds: float = 60) -> PodStatus:
         end = time.monotonic() + seconds
         while not until(status := self.runner.status(spec.directory)):
             assert time.monotonic() < end, f"{spec.id} is still {status}"

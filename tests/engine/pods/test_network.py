@@ -72,7 +72,7 @@ def test_containers_of_a_pod_meet_at_localhost_and_the_host_stays_reachable(pods
         {
             "name": "web",
             "command": server(port, "beside"),
-            "startupProbe": {"tcpSocket": {"port": port}, "periodSeconds": 0.1},
+            "startupProbe": {"tcpSocket": {"port": port}, "periodSeconds": 0.1, "failureThreshold": 600},
         }
     ]
     with closing(socket.create_server(("127.0.0.1", 0))) as host:
@@ -119,7 +119,7 @@ def test_a_failing_liveness_probe_ends_the_container(pods: Pods) -> None:
 
 
 def test_a_startup_probe_holds_the_others_back_and_ends_a_container_that_never_comes_up(pods: Pods) -> None:
-    up = {"exec": {"command": ["test", "-f", "/tmp/up"]}, "periodSeconds": 0.1, "failureThreshold": 50}
+    up = {"exec": {"command": ["test", "-f", "/tmp/up"]}, "periodSeconds": 0.1, "failureThreshold": 600}
     alive = {"exec": {"command": ["test", "-f", "/tmp/up"]}, "periodSeconds": 0.1, "failureThreshold": 1}
     spec = pods.spec(
         "sh", "-c", "sleep 0.5; touch /tmp/up; sleep 0.5", main={"startupProbe": up, "livenessProbe": alive}
