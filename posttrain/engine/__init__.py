@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from posttrain.engine.engine import Engine
-    from posttrain.engine.lint import lint
+    from posttrain.engine.linting import lint
     from posttrain.engine.manifest import Finding, Manifest, load
     from posttrain.engine.settings import EngineSettings
 
 _HOMES = {
-    "Engine": "engine", "EngineSettings": "settings", "Finding": "manifest", "Manifest": "manifest", "lint": "lint",
+    "Engine": "engine", "EngineSettings": "settings", "Finding": "manifest", "Manifest": "manifest", "lint": "linting",
     "load": "manifest",
 }  # fmt: skip
 

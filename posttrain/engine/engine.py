@@ -21,7 +21,7 @@ import yaml
 
 from posttrain.engine import operations, retrying
 from posttrain.engine.expressions.dates import shown
-from posttrain.engine.lint import lint
+from posttrain.engine.linting import lint
 from posttrain.engine.manifest import Manifest, Objects
 from posttrain.engine.manifest.yaml import read_documents
 from posttrain.engine.nodes import FULFILLED, POD, Node

@@ -16,7 +16,7 @@ from typing import Any
 from posttrain.engine.conformance.cases import Case, Operation
 from posttrain.engine.conformance.compare import describe
 from posttrain.engine.engine import Engine
-from posttrain.engine.lint import lint
+from posttrain.engine.linting import lint
 from posttrain.engine.manifest import load, parse
 from posttrain.engine.nodes import FULFILLED
 from posttrain.engine.settings import EngineSettings

@@ -116,7 +116,7 @@ class RunState:
             if node["phase"] in FULFILLED and node["id"] not in self.finished:
                 self.finished[node["id"]] = self.clock()
         self.operations.append(["n", node["id"], changes, self.clock()])
-        if "phase" in changes or "daemoned" in changes:
+        if "phase" in changes or changes.get("daemoned"):
             self._tell(node)
 
     def add_child(self, parent: Node, child: Node | str) -> None:
