@@ -18,7 +18,7 @@ from typing import Any
 
 from posttrain.engine import logs, memory, probes, processes
 from posttrain.engine.containers import declared_paths, is_main, layout_of, process_of, termination_log_of
-from posttrain.engine.isolation import Driver, Launch, Process, mapped, options_for, wrapped
+from posttrain.engine.isolation import Driver, Launch, Process, joined, mapped, options_for, wrapped
 from posttrain.engine.paths import clean
 from posttrain.engine.podspec import PodSpec
 from posttrain.engine.verdict import EXECUTOR, Ended
@@ -127,13 +127,10 @@ class Container:
     async def run(self, command: list[str], limit: float) -> bool:
         """A command in the container: did it end with 0 within `limit` seconds?"""
         process = process_of(self.spec, self.declared, self.layout, command)
-        keep: tuple[int, ...] = ()
-        if self._sandbox is None:
-            launch = mapped(process)
-        else:
-            space = os.open(f"/proc/{await self._sandbox.first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-            launch, keep = wrapped(process, ["--pidns", str(space), *self._sandbox.options]), (space,)
+        launch, keep = mapped(process), ()
         try:
+            if self._sandbox is not None:
+                launch, keep = joined(process, self._sandbox.options, await self._sandbox.first)
             popen = self._popen(launch, subprocess.DEVNULL, subprocess.DEVNULL, keep)
         except OSError:
             return False

