@@ -1,0 +1,82 @@
+"""The command line itself: quick to start, complete, and one line for a mistake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from posttrain.cli import COMMANDS, app
+
+ROOT = Path(__file__).parents[2]
+REQUIRED = "run render lint validate submit list get logs watch stop resume retry rerun report doctor".split()
+
+
+def command_line(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "posttrain.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, **options)  # type: ignore[call-overload]
+
+
+def test_every_command_that_was_promised_is_there() -> None:
+    assert set(REQUIRED) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_explains_itself(name: str) -> None:
+    shown = CliRunner().invoke(app, [name, "--help"])
+    assert shown.exit_code == 0 and "Usage" in shown.output
+
+
+def test_the_help_costs_a_quarter_of_a_second_of_processor() -> None:
+    best = 9.0
+    for _ in range(5):
+        before = os.times()
+        assert command_line("--help").returncode == 0
+        after = os.times()
+        best = min(best, after.children_user + after.children_system - before.children_user - before.children_system)
+    assert best < 0.4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["run", "stf"], "error: ROUTE: no such route (got 'stf'); known: sft, evaluation"),
+        (["render", "sft", "--profile", "labtop"], "error: --profile: no such profile (got 'labtop')"),
+        (["render", "sft", "--preset", "huge"], "error: --preset: no such preset (got 'huge'); known: demo, tiny"),
+        (["render", "sft", "-f", "nowhere.yaml"], "error: --file: no such file (got 'nowhere.yaml')"),
+        (["get", "nothing", "-w", "/nowhere"], "error: --workspace: no such directory (got '/nowhere')"),
+        (["lint", "nowhere.yaml"], "error: nowhere.yaml: cannot be read: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], line: str) -> None:
+    done = command_line(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(line) and done.stderr.count("\n") == 1
+
+
+def test_submit_without_a_cluster_says_what_to_set() -> None:
+    bare = {"PATH": "", "HOME": os.environ.get("HOME", "/")}
+    done = command_line("submit", "sft", env=bare)
+    assert done.returncode == 2
+    assert done.stderr == "error: ARGO_SERVER: no cluster is known; set it, or put kubectl on PATH\n"
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    there = {"ARGO_SERVER": "127.0.0.1:9", "ARGO_SECURE": "false", "ARGO_TOKEN": "Bearer secret"}
+    done = command_line("submit", "sft", env=os.environ | there)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ARGO_SERVER: does not answer") and done.stderr.count("\n") == 1
+    assert "secret" not in done.stderr + done.stdout
+
+
+def test_a_rendered_route_goes_through_lint() -> None:
+    rendered = command_line("render", "sft")
+    done = command_line("lint", "-", input=rendered.stdout)
+    assert (done.returncode, done.stdout) == (0, "no fault found\n")
+    wrong = command_line("lint", "-", input=rendered.stdout.replace("workingDir:", "workingDirectory:"))
+    assert wrong.returncode == 2 and "workingDirectory" in wrong.stderr
