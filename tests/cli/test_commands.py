@@ -13,7 +13,10 @@ from typer.testing import CliRunner
 from posttrain.cli import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
-REQUIRED = "run render lint validate submit list get logs watch stop resume retry rerun report doctor".split()
+REQUIRED = {
+    "run", "render", "lint", "validate", "submit", "list", "get", "logs", "watch", "stop", "resume", "retry", "rerun",
+    "report", "doctor",
+}  # fmt: skip
 
 
 def command_line(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -22,7 +25,7 @@ def command_line(*arguments: str, **options: object) -> subprocess.CompletedProc
 
 
 def test_every_command_that_was_promised_is_there() -> None:
-    assert set(REQUIRED) <= set(COMMANDS)
+    assert set(COMMANDS) >= REQUIRED
 
 
 @pytest.mark.parametrize("name", COMMANDS)
