@@ -15,17 +15,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from posttrain.engine.cron.scheduler import Scheduler
     from posttrain.engine.engine import Engine
     from posttrain.engine.linting import lint
     from posttrain.engine.manifest import Finding, Manifest, load
     from posttrain.engine.settings import EngineSettings
 
 _HOMES = {
-    "Engine": "engine", "EngineSettings": "settings", "Finding": "manifest", "Manifest": "manifest", "lint": "linting",
-    "load": "manifest",
+    "Engine": "engine", "EngineSettings": "settings", "Finding": "manifest", "Manifest": "manifest", "Scheduler": "cron.scheduler",
+    "lint": "linting", "load": "manifest",
 }  # fmt: skip
 
-__all__ = ["Engine", "EngineSettings", "Finding", "Manifest", "lint", "load"]
+__all__ = ["Engine", "EngineSettings", "Finding", "Manifest", "Scheduler", "lint", "load"]
 
 
 def __getattr__(name: str) -> Any:

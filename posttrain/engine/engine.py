@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import string
 import time
 import uuid
@@ -98,8 +99,17 @@ class Engine:
             raise UserError("there is no such run", field="run", value=name)
         return workflow_object(store.read())
 
+    def exists(self, name: str) -> bool:
+        """Whether there is a run of this name."""
+        return self.store(name).exists()
+
+    def phase(self, name: str) -> str | None:
+        """The run's phase, "" before it has one, None where there is no such run."""
+        store = self.store(name)
+        return store.read().status.get("phase", "") if store.exists() else None
+
     def list(self) -> list[JSON]:
-        """Every run, oldest first: {name, phase, message, startedAt, finishedAt, created, driven}."""
+        """Every run, oldest first: {name, phase, message, startedAt, finishedAt, created, driven, labels}."""
         root = self.workspace / "engine"
         found: list[JSON] = []
         for directory in root.iterdir() if root.exists() else ():
@@ -113,6 +123,7 @@ class Engine:
                     "name": directory.name, "phase": status.get("phase", ""), "message": status.get("message", ""),
                     "startedAt": status.get("startedAt"), "finishedAt": status.get("finishedAt"),
                     "created": workflow["metadata"]["creationTimestamp"], "driven": store.held(),
+                    "labels": workflow["metadata"].get("labels") or {},
                 }
             )  # fmt: skip
         return sorted(found, key=lambda one: (one["created"], one["name"]))
@@ -210,6 +221,22 @@ class Engine:
             stem = re.sub(r"-[a-z0-9]{5}$", "", name)
             new_name = f"{stem}-{_letters()}"
         return self.submit(Manifest(document, objects, file=f"run {name}"), parameters, new_name)
+
+    def delete(self, name: str) -> None:
+        """Remove a run that nobody drives, with all it kept. Raises UserError for one that has not ended."""
+        store = self.store(name)
+        phase = self.phase(name)
+        if phase is None:
+            raise UserError("there is no such run", field="run", value=name)
+        store.acquire()
+        try:
+            if phase not in FULFILLED and any(store.pods.iterdir()):
+                raise UserError("has not ended", field="run", value=name, remedy="terminate it first")
+            gone = store.directory.with_name(f".{name}.gone")
+            store.directory.rename(gone)
+        finally:
+            store.release()
+        shutil.rmtree(gone, ignore_errors=True)
 
     def _order(self, name: str, operation: str, **arguments: Any) -> None:
         store = self.store(name)

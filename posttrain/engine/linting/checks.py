@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from posttrain.engine.cron.rules import schedule_problems
 from posttrain.engine.library import Library, Source, TemplateNotFound, executed_spec, kind_of
 from posttrain.engine.linting import scopes
 from posttrain.engine.linting.graphs import GraphChecks
@@ -65,8 +66,6 @@ class Checks(GraphChecks, LeafChecks):
         self._calls()
 
     def _cron(self) -> None:
-        from posttrain.engine.cron import schedule_problems
-
         for path, message in schedule_problems(self.manifest.spec):
             self.findings.append(self.manifest.finding(("spec", *path), message))
 
