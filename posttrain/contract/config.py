@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ _WORDS = [
     (r"Value '.*' of type '.*' could not be converted to Integer", "is not a whole number"),
     (r"Value '.*' of type '.*' could not be converted to Float", "is not a number"),
     (r"Value '.*' is not a valid bool", "is neither true nor false"),
+    (r"Invalid value assigned: .* is not a ListConfig", "is not a list"),
     (r"Invalid value '.*', expected one of \[(.*)\]", r"is not one of \1"),
     (r"Cannot convert '.*' to string", "is not a text"),
     (r"(Incompatible value 'None' for field|field '.*' is not Optional)", "must not be null"),
@@ -66,14 +68,22 @@ def resolve(schema: type[C], *layers: dict[str, Any], overrides: Iterable[str] =
     for item in dotted:
         if "=" not in item:
             raise UserError("is no override", field=item, remedy="write KEY=VALUE, as in sft.learning_rate=1e-4")
-    try:
+    with _told(schema, where):
         for layer in layers:
-            _check_groups(config, layer, where)
+            _check_group(config, layer, where)
             config = OmegaConf.merge(config, layer)
         for item in dotted:
             key, _, text = item.partition("=")
             OmegaConf.update(config, key, _value(text, _path(where, key)), merge=True)
-        return OmegaConf.to_object(config)  # type: ignore[return-value]
+        resolved: Any = OmegaConf.to_object(config)
+    return resolved
+
+
+@contextmanager
+def _told(schema: type, where: str) -> Iterator[None]:
+    """OmegaConf's errors as the user's, with `where` before the key's path."""
+    try:
+        yield
     except (ConfigKeyError, ConfigAttributeError) as problem:
         raise UserError("unknown key", field=_path(where, problem), remedy=_suggest(schema, problem)) from None
     except MissingMandatoryValue as problem:
@@ -106,18 +116,28 @@ def _path(where: str, problem: Exception | str) -> str:
     return ".".join(part for part in (where, key) if part) or "configuration"
 
 
-def _check_groups(config: Any, layer: Any, where: str) -> None:
-    """Refuse a plain value where keys of their own stand; merging would name only what stands above it."""
-    for key, value in layer.items() if isinstance(layer, Mapping) else ():
-        node: Any = config._get_node(str(key)) if OmegaConf.is_dict(config) else None
-        if not OmegaConf.is_dict(node) or not is_dataclass(OmegaConf.get_type(node)):
-            continue
-        if value is None and node._is_optional():
-            continue
-        if not isinstance(value, Mapping) and not is_dataclass(value):
-            keys = ", ".join(map(str, node))
-            raise UserError("is a group of keys", field=_path(where, str(key)), value=value, remedy=f"its keys: {keys}")
-        _check_groups(node, value, _path(where, str(key)))
+def _check_group(group: Any, given: Any, where: str) -> None:
+    """Refuse a plain value where keys of their own stand, and whatever does not fit in a list of groups.
+
+    Merging would name only what stands above the one, and no index of the other.
+    """
+    if not isinstance(given, Mapping):
+        if not is_dataclass(given):
+            remedy = f"its keys: {', '.join(map(str, group))}"
+            raise UserError("is a group of keys", field=where or "configuration", value=given, remedy=remedy)
+        return
+    for key, value in given.items():
+        node, path = group._get_node(str(key)), _path(where, str(key))
+        if OmegaConf.is_dict(node) and is_dataclass(OmegaConf.get_type(node)):
+            if value is not None or not node._is_optional():
+                _check_group(node, value, path)
+        elif OmegaConf.is_list(node) and isinstance(value, list):
+            schema: Any = node._metadata.element_type
+            for index, item in enumerate(value if is_dataclass(schema) else ()):
+                element = OmegaConf.structured(schema)
+                with _told(schema, f"{path}[{index}]"):
+                    _check_group(element, item, f"{path}[{index}]")
+                    OmegaConf.merge(element, item)
 
 
 def _mismatch(problem: Exception) -> str:
