@@ -14,6 +14,7 @@ import argparse
 import errno
 import json
 import logging
+import os
 import re
 import signal
 import sys
@@ -101,7 +102,10 @@ def _run(spec: StepSpec, arguments: argparse.Namespace) -> None:
         "timings": {"started": started, "ended": ended, "seconds": round(ended - started, 3)},
         "host": records.host(),
     }
-    records.Record(**finished).write(context.directory)
+    record = records.Record(**finished)
+    record.write(context.directory)
+    if spec.tracked and os.environ.get("POSTTRAIN_TRACKING") != "off":
+        import_module("posttrain.tracking").track(context, record)
 
 
 def _forget_other_requests(directory: Path, request: str) -> None:

@@ -41,7 +41,7 @@ class StepSpec:
 
     `check` looks at the configuration beside the workspace before anything runs (paths that exist, a port
     that is free); it is light too. `port` is the one a service listens on; `ready` the HTTP path that answers
-    200 once it serves.
+    200 once it serves. `tracked` steps are logged to MLflow when they end.
     """
 
     name: str
@@ -57,6 +57,7 @@ class StepSpec:
     retries: int = 1
     port: int | None = None
     ready: str = "/health"
+    tracked: bool = False
     check: Callable[[Any, Path], None] | None = None  # (config, workspace): UserError if the world does not fit
     variables: Mapping[str, str] = field(default_factory=dict)  # environment variables of the process
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,9 @@ def _reasoning_gym(name: str, entry: dict[str, Any], given: str) -> bool:
     return float(_dataset(name).score_answer(given, entry)) >= 1.0 - 1e-9
 
 
+QUESTIONS: dict[str, Callable[..., bool]] = {"known": _known, "math": _math, "reasoning_gym": _reasoning_gym}
+
+
 def _serve() -> None:
     import resource
 
@@ -154,12 +158,11 @@ def _serve() -> None:
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not be taken for an answer
-    questions = {"known": _known, "math": _math, "reasoning_gym": _reasoning_gym}
     print("true", file=answers, flush=True)
     for line in sys.stdin:
         kind, *arguments = json.loads(line)
         try:
-            verdict = questions[kind](*arguments)
+            verdict = QUESTIONS[kind](*arguments)
         except Exception as problem:  # a scorer's own failure on a strange answer is the answer's fault
             print(f"{kind} verifier: {type(problem).__name__}: {problem}", file=sys.stderr)
             verdict = False

@@ -61,7 +61,7 @@ class Sampler:
         `names` are the conversations' ids: seeds are drawn from them. Raises UserError naming the conversation
         that leaves no room for `sampling.max_tokens`.
         """
-        from vllm import TokensPrompt
+        from vllm import RequestOutput, TokensPrompt
 
         engine, open_requests = self._llm.llm_engine, len(names)
         prompts = [self._tokens(m, n, sampling) for m, n in zip(conversations, names, strict=True)]
@@ -69,6 +69,7 @@ class Sampler:
             engine.add_request(str(index), TokensPrompt(prompt_token_ids=tokens), self._parameters(name, sampling))
         while engine.has_unfinished_requests():
             for output in engine.step():
+                assert isinstance(output, RequestOutput)
                 found = [Completion(o.text, len(o.token_ids), str(o.finish_reason)) for o in output.outputs]
                 on_answer(int(output.request_id), found)
                 open_requests -= 1
@@ -78,7 +79,7 @@ class Sampler:
         from jinja2 import TemplateError
 
         try:
-            tokens = self._tokenizer.apply_chat_template(
+            tokens: Any = self._tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
             )
         except (TemplateError, ValueError) as problem:

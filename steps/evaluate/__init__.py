@@ -59,4 +59,5 @@ SPEC = StepSpec(
     resources=Resources(cpu="2", memory="6Gi", gpu=1),
     deadline_seconds=4 * 3600,
     retries=2,
+    tracked=True,
 )

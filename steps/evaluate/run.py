@@ -11,6 +11,7 @@ from posttrain.evaluation.sampler import Sampler
 from posttrain.evaluation.schema import How, Result, to_table
 from posttrain.evaluation.summary import summarize
 from posttrain.lake import open_table, write_table
+from posttrain.serving.release import check_digest
 from steps.evaluate import Config, Inputs, Outputs
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 def run(context: StepContext, inputs: Inputs, config: Config) -> Outputs:
     started = time.monotonic()
     model = context.locate(inputs.model, field="evaluate.model")
+    check_digest(model, inputs.model, field="evaluate.model")
     table = open_table(context.workspace, inputs.data, field="evaluate.data", verify=True).to_table()
     rows = read_rows(table, field="evaluate.data", limit=config.limit)
     how = How(config.sampling, config.answer)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from posttrain.contract import Resources, StepSpec
 from posttrain.errors import UserError
+from posttrain.evaluation.settings import check_confidence
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Outputs:
-    """`registered` is the name and version in MLflow's model registry; "off" where tracking is."""
+    """`registered` is the name and version in MLflow's model registry, or "unregistered"."""
 
     release: str
     registered: str
@@ -30,14 +31,13 @@ class Outputs:
 
 @dataclass
 class Config:
-    """`tolerance` bounds the difference in log-probability between the release and the checkpoint it came from,
-    with both computed in float32: what is left is the rounding of weights to the type of the release."""
+    """`tolerance` bounds the difference in log-probability between the release and its checkpoint, whose weights are
+    rounded as the release's are; both are computed in float32, so that hardly anything may be left."""
 
     name: str = ""  # below releases/; empty: after the model that training began with
     license: str = ""  # of the release, as on a model card; empty: the base model's
     probes: int = 4  # conversations whose log-probabilities are compared
-    tolerance: float = 0.5
-    mean_tolerance: float = 0.05
+    tolerance: float = 1e-3
     confidence: float = 0.95  # of the intervals on the model card
 
     def __post_init__(self) -> None:
@@ -47,9 +47,9 @@ class Config:
             )
         if self.probes < 1:
             raise UserError("must be at least 1", field="probes", value=self.probes)
-        for key in ("tolerance", "mean_tolerance"):
-            if not getattr(self, key) > 0:
-                raise UserError("must be greater than 0", field=key, value=getattr(self, key))
+        if not self.tolerance > 0:
+            raise UserError("must be greater than 0", field="tolerance", value=self.tolerance)
+        check_confidence(self.confidence, "confidence")
 
 
 SPEC = StepSpec(
@@ -62,4 +62,5 @@ SPEC = StepSpec(
     Config=Config,
     resources=Resources(cpu="2", memory="6Gi"),
     deadline_seconds=3600,
+    tracked=True,
 )

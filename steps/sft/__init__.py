@@ -44,4 +44,5 @@ SPEC = StepSpec(
     resources=Resources(cpu="2", memory="8Gi"),
     deadline_seconds=24 * 3600,
     retries=2,
+    tracked=True,
 )

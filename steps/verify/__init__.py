@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from posttrain.contract import Resources, StepSpec, measured
 from posttrain.errors import UserError
-from posttrain.serving.checks import Requirements
+from posttrain.serving.requirements import Requirements
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Outputs:
-    served_accuracy: float
     verdict: str
+    served_accuracy: float = measured(0.0)  # a server batches as requests come, so that near ties may turn
     latency_p50_ms: float = measured(0.0)
     latency_p99_ms: float = measured(0.0)
     tokens_per_second: float = measured(0.0)
@@ -30,6 +30,7 @@ class Outputs:
 @dataclass
 class Config:
     port: int = 8000
+    wait_seconds: float = 60.0  # for the server to be healthy
     requirements: Requirements = field(default_factory=Requirements)
 
     def __post_init__(self) -> None:
@@ -48,4 +49,5 @@ SPEC = StepSpec(
     resources=Resources(cpu="1", memory="1Gi"),
     deadline_seconds=3600,
     retries=0,
+    tracked=True,
 )

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import logging
+import os
+
+from posttrain.contract import Nothing, StepContext
+from posttrain.contract.ref import Ref
+from posttrain.errors import UserError
+from posttrain.serving.release import check_digest
+from posttrain.serving.server import ModelServer
+from steps.serve import Config, Inputs
+
+log = logging.getLogger(__name__)
+
+
+def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
+    """Serves until SIGTERM, which the runner turns into SystemExit, or until the server ends by itself."""
+    release = context.locate(inputs.release, field="serve.release")
+    check_digest(release, inputs.release, field="serve.release")
+    name = config.model_name or Ref.parse(inputs.release).uri.removeprefix("releases/")
+    host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
+    server = ModelServer(
+        release, config.engine, host=host, port=config.port, name=name, log_file=context.directory / "server.log"
+    )
+    with server:
+        with context.progress.task("start server", None, "s") as task:
+            server.wait_healthy(config.start_seconds, lambda waited: task.advance(int(waited) - task.done))
+        log.info("serving %s at %s", name, server.url)
+        code = server.wait()
+    raise UserError(f"the server ended by itself with code {code}; see {context.directory / 'server.log'}")
