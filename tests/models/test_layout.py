@@ -64,7 +64,7 @@ def cut(file: Path, size: int) -> None:
         (lambda m: (m / "config.json").unlink(), "holds no config.json"),
         (lambda m: cut(m / "config.json", 9), "config.json.*is damaged|is damaged.*config.json"),
         (lambda m: edit(m / "config.json", quantization_config={"bits": 4}), "quantized"),
-        (lambda m: (m / "model.safetensors").unlink(), "holds no model.safetensors .*give a model saved as safetensors"),
+        (lambda m: (m / "model.safetensors").unlink(), "holds no model.safetensors .*saved as safetensors"),
         (lambda m: cut(m / "model.safetensors", 5), "is damaged.*model.safetensors"),
         (lambda m: cut(m / "model.safetensors", 500), "is damaged.*model.safetensors"),
         (lambda m: cut(m / "model.safetensors", 600_000), "is damaged.*model.safetensors"),
