@@ -60,7 +60,7 @@ class Capture:
     def feed(self, data: bytes) -> None:
         self._tail += data
         if len(self._tail) > 2 * RESULT_BYTES:
-            del self._tail[:-RESULT_BYTES]
+            del self._tail[: -RESULT_BYTES - 1]
         while data and self.problem is None:
             try:
                 data = data[os.write(self._log, data) :]
@@ -68,9 +68,14 @@ class Capture:
                 self.problem = problem
 
     def result(self) -> str:
-        return without_newline(bytes(self._tail[-RESULT_BYTES:]))
+        """What was written, without one newline at its end, and of that the end."""
+        return _decoded(bytes(self._tail).removesuffix(b"\n")[-RESULT_BYTES:])
 
 
 def without_newline(data: bytes) -> str:
     """The text without the one newline that a command puts at its end."""
-    return data.decode(errors="replace").removesuffix("\n")
+    return _decoded(data.removesuffix(b"\n"))
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode(errors="replace")
