@@ -29,9 +29,7 @@ _SCHEDULER = "there is no scheduler beside the engine"
 # What is ignored, with the reason. Where a field is called the same everywhere, `*` stands for the type.
 _IGNORED: dict[str, dict[str, str]] = {
     "*": {
-        "affinity": _PLACED,
         "tolerations": _PLACED,
-        "nodeSelector": _PLACED,
         "schedulerName": _SCHEDULER,
         "priorityClassName": _SCHEDULER,
         "podPriorityClassName": _SCHEDULER,
@@ -58,7 +56,6 @@ _IGNORED: dict[str, dict[str, str]] = {
         "volumeClaimGC": _KEPT,
         "artifactRepositoryRef": "artifacts without a location of their own lie in the run store",
     },
-    "ArtifactLocation": {"archiveLogs": "the logs of every pod stay with the run"},
     "Artifact": {"archiveLogs": "the logs of every pod stay with the run"},
     "ArtifactGC": {"podMetadata": _KEPT, "serviceAccountName": _KEPT},
     "WorkflowLevelArtifactGC": {
@@ -72,7 +69,6 @@ _IGNORED: dict[str, dict[str, str]] = {
         "apiVersion": "a claim is a directory", "kind": "a claim is a directory", "status": "a claim is a directory",
         "spec": "a claim is a directory of the run, as large as the disk",
     },
-    "PersistentVolumeClaimVolumeSource": {},
     "EmptyDirVolumeSource": {"medium": "an emptyDir is a directory", "sizeLimit": "an emptyDir is as large as the disk"},
     "EphemeralVolumeSource": {"volumeClaimTemplate": "an ephemeral volume is a directory of the pod"},
     "Mutex": {"namespace": "the run store is one namespace"},
@@ -81,7 +77,9 @@ _IGNORED: dict[str, dict[str, str]] = {
     "VolumeMount": {"mountPropagation": "nothing is mounted later", "recursiveReadOnly": "readOnly is recursive"},
     "ContainerPort": {"hostIP": _NETWORK, "hostPort": _NETWORK, "protocol": _NETWORK},
     "RetryStrategy": {"affinity": _PLACED},
-    "TemplateRef": {},
+    "NodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": _PLACED},
+    "PodAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": _PLACED},
+    "PodAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": _PLACED},
     "SecurityContext": {
         name: "a step runs with the rights of whoever runs the engine, and no more"
         for name in ("allowPrivilegeEscalation", "appArmorProfile", "procMount", "seLinuxOptions", "seccompProfile",
@@ -93,7 +91,6 @@ _IGNORED: dict[str, dict[str, str]] = {
                      "supplementalGroupsPolicy", "windowsOptions")
     },
     "Workflow": {"status": "the engine writes it"},
-    "CronWorkflow": {},
 }  # fmt: skip
 
 _USER = "a step runs as whoever runs the engine"
@@ -101,6 +98,8 @@ _LOCATION = "artifacts are carried from raw, S3 and the engine's own store"
 
 _REFUSED: dict[str, dict[str, str]] = {
     "*": {
+        "nodeSelector": _PLACED,
+        "requiredDuringSchedulingIgnoredDuringExecution": _PLACED,
         "podSpecPatch": "there is no pod object to patch",
         "hostAliases": "a pod has no /etc/hosts of its own",
         "git": _LOCATION,
@@ -121,10 +120,8 @@ _REFUSED: dict[str, dict[str, str]] = {
         "plugin": "there are no executor plugins",
         "memoize": "results are not memoized; a step of this project finds out itself what is there",
         "archiveLocation": _LOCATION,
-        "annotations": "",
     },
     "Artifact": {"plugin": _LOCATION},
-    "ArtifactLocation": {"plugin": _LOCATION},
     "WorkflowSpec": {"ttlStrategy": "a run stays until it is deleted: `posttrain delete`"},
     "Mutex": {"database": "locks are held in the run store"},
     "SemaphoreRef": {"database": "locks are held in the run store"},
@@ -156,9 +153,8 @@ _REFUSED: dict[str, dict[str, str]] = {
         name: "a pod has no account with an API server" for name in ("clusterTrustBundle", "serviceAccountToken")
     },
     "DownwardAPIVolumeFile": {"resourceFieldRef": "files hold fields of the pod; resources go into the environment"},
-    "CronWorkflowSpec": {},
+    "ResourceRequirements": {"claims": "devices are asked for as nvidia.com/gpu"},
 }  # fmt: skip
-_REFUSED["Template"].pop("annotations")
 
 # Carried with some values only: those listed here mean what they say, every other one is refused.
 VALUES: dict[tuple[str, str], tuple[tuple[Any, ...], str]] = {
@@ -173,9 +169,11 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "privileged": (False,),
     "readOnlyRootFilesystem": (False,),
     "restartPolicy": ("", "Never"),
+    "nodeSelector": ({}, {"kubernetes.io/os": "linux"}),
+    "requiredDuringSchedulingIgnoredDuringExecution": ([],),
 }
 
-_CLOSED = ("ObjectMeta", "Affinity", "Plugin", "Item", "Time", "Quantity", "IntOrString")  # looked at by others
+_CLOSED = ("ObjectMeta", "Plugin", "Item", "Time", "Quantity", "IntOrString")  # looked at by others
 
 
 @dataclass(frozen=True)

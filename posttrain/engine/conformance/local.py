@@ -15,6 +15,7 @@ from typing import Any
 
 from posttrain.engine.conformance.cases import Case, Operation
 from posttrain.engine.conformance.compare import describe
+from posttrain.engine.conformance.scheduled import run_scheduled
 from posttrain.engine.engine import Engine
 from posttrain.engine.linting import lint
 from posttrain.engine.manifest import load, parse
@@ -91,6 +92,8 @@ def _run(case: Case, settings: EngineSettings, workspace: Path, limit: float) ->
             return {}, findings[0].message
         manifest = load(case.file)
         engine = Engine(workspace, settings=settings)
+        if manifest.kind == "CronWorkflow":
+            return run_scheduled(case, engine), ""
         name = engine.submit(manifest)
     except UserError as error:
         return {}, str(error)

@@ -114,7 +114,7 @@ class Call:
         if self.depth >= MAX_DEPTH:
             self.fail(_TOO_DEEP)
             raise DepthExceeded(_TOO_DEEP)
-        if node is not None and node["phase"] in FULFILLED and self._settled(node):
+        if node is not None and node["phase"] in FULFILLED:
             return self._finish(node)
         self._prepare()
         node = self.node
@@ -129,10 +129,6 @@ class Call:
             assert node is not None
             return node
         return self._start()
-
-    def _settled(self, node: Node) -> bool:
-        """Whether an ended node has nothing below it that must be taken up after a restart."""
-        return True
 
     def _prepare(self) -> None:
         if self.template:

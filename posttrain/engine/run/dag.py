@@ -262,10 +262,8 @@ class DagBody(Boundary):
         task, fan = call.key
         try:
             call.execute()
-        except (DepthExceeded, TimedOut):
-            pass
         except TemplateError as error:
-            self.run.state.mark(call.name, "Error", f"task '{call.name}' errored: {error}")
+            self._note(call, error)
         node = call.node
         if node is None:
             return
@@ -287,8 +285,12 @@ class DagBody(Boundary):
             self.wake(task)
 
     def child_failed(self, call: Call, error: TemplateError) -> None:
-        self.run.state.mark(call.name, "Error", f"task '{call.name}' errored: {error}")
+        self._note(call, error)
         self.child_changed(call)
+
+    def _note(self, call: Call, error: TemplateError) -> None:
+        if not isinstance(error, (DepthExceeded, TimedOut)):  # those say it at the node themselves
+            self.run.state.mark(call.name, "Error", f"task '{call.name}' errored: {error}")
 
     def hook_done(self, hooks: Hooks) -> None:
         self.wake(hooks.key.removeprefix("tasks."))

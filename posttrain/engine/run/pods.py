@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 DEADLINE = "Step exceeded its deadline"
+_UNSEEN = (DEADLINE, "workflow shutdown with strategy:  Terminate")  # these pods Argo deletes, and sees no exit code
 
 
 class PodBody(Body):
@@ -74,6 +75,8 @@ class PodBody(Body):
         if self.why and phase != "Succeeded":
             phase, message = "Failed", self.why
         outputs = self._outputs(status.outputs)
+        if self.why in _UNSEEN:
+            outputs.pop("exitCode", None)
         self.run.state.change(node, {"daemoned": None, "outputs": outputs or None})
         if outputs:
             self.run.keep_global_outputs(outputs)

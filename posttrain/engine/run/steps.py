@@ -189,17 +189,10 @@ class StepsBody(Boundary):
         try:
             call.execute()
         except DepthExceeded:
-            pass
-        except TimedOut as error:
-            self._hang(call)
-            self.open.discard(call.name)
-            self.run.state.mark(self.group["name"], "Failed", str(error))
-            self._end_badly(self.group)
-            return
+            pass  # the node says so itself
         except TemplateError as error:
             self._hang(call)
-            self.open.discard(call.name)
-            self._group_error(f"step group deemed errored due to child {call.name} error: {error}")
+            self._child_stopped(call, error)
             return
         if call.node is not None:
             self._hang(call)
@@ -226,10 +219,16 @@ class StepsBody(Boundary):
         self.run.soon_once(self, self.check_group)
 
     def child_failed(self, call: Call, error: TemplateError) -> None:
-        if self.over or call.name not in self.calls:
-            return
+        if not self.over and call.name in self.calls:
+            self._child_stopped(call, error)
+
+    def _child_stopped(self, call: Call, error: TemplateError) -> None:
         self.open.discard(call.name)
-        self._group_error(f"step group deemed errored due to child {call.name} error: {error}")
+        if isinstance(error, TimedOut):
+            self.run.state.mark(self.group["name"], "Failed", str(error))
+            self._end_badly(self.group)
+        else:
+            self._group_error(f"step group deemed errored due to child {call.name} error: {error}")
 
     def hook_done(self, hooks: Hooks) -> None:
         self.run.soon_once(self, self.check_group)
