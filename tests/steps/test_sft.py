@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from posttrain.contract.digest import digest_tree
-from tests.training.support import ROOT, make_workspace, sums, table
+from tests.training.support import SmallDisk, make_workspace, sums, table
 
 
 @pytest.fixture(scope="module")
@@ -143,25 +141,16 @@ def test_a_full_disk_is_one_line_and_the_older_checkpoint_stays(here):
     assert here.run("steady", config)[0] == 0
     checkpoints = here.path / "checkpoints"
     size = sum(f.stat().st_size for f in (checkpoints / "steady" / "sft" / "step-000004").iterdir())
-    kept = here.path / "kept"
-    kept.mkdir()
-    script = (
-        f'disk=$1 keep=$2 python=$3; shift 3; mount -t tmpfs -o size={int(size * 1.5)} none "$disk";'
-        ' "$python" -m steps.sft "$@"; code=$?; cp -a "$disk"/. "$keep"; exit $code'
-    )
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script, "sh", str(checkpoints), str(kept), sys.executable,
-         *here.arguments("r", config)],
-        cwd=ROOT, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: sft: ") and last.endswith("the disk is full; free some space and run the step again")
-    assert "Traceback" not in done.stderr
+    disk = SmallDisk(checkpoints, int(size * 1.5), here.path / "kept")
+    code, said = here.run("r", config, disk=disk)
+    assert code == 1, said
+    last = said.splitlines()[-1]
+    assert last.startswith("error: sft: ") and "step-000008: the disk is full" in last
+    assert "Traceback" not in said
     assert left_behind(here, "r") == set()
-    assert sorted(path.name for path in (kept / "r" / "sft").iterdir()) == ["latest", "step-000004"]
+    assert sorted(path.name for path in (disk.kept / "r" / "sft").iterdir()) == ["latest", "step-000004"]
 
-    shutil.copytree(kept / "r", checkpoints / "r")
+    shutil.copytree(disk.kept / "r", checkpoints / "r")
     code, said = here.run("r", config)
     assert code == 0 and "resuming from" in said and "4 of 16 updates done" in said
     assert here.curve("r") == here.curve("steady")
