@@ -19,7 +19,6 @@ from posttrain.errors import UserError
 
 JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
-KNOWN = ("cpu", "memory", GPU)
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,14 @@ class Amount:
     def at_least(self, other: Amount) -> Amount:
         return Amount(max(self.cpu, other.cpu), max(self.memory, other.memory), max(self.gpu, other.gpu))
 
+    @property
+    def figures(self) -> dict[str, Decimal]:
+        """By Kubernetes' names."""
+        return {"cpu": self.cpu, "memory": self.memory, GPU: Decimal(self.gpu)}
+
     def lacking(self, wanted: Amount) -> list[str]:
         """The resources of which `wanted` is more than this, each only where some is wanted."""
-        pairs = {"cpu": (self.cpu, wanted.cpu), "memory": (self.memory, wanted.memory), GPU: (self.gpu, wanted.gpu)}
-        return [name for name, (have, want) in pairs.items() if want > 0 and want > have]
+        return [name for name, want in wanted.figures.items() if want > 0 and want > self.figures[name]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def memory_limits(containers: Iterable[JSON]) -> dict[str, int]:
 def impossible(request: Amount, capacity: Amount) -> str:
     """Why the request can never be met on this machine, with the figures; "" where it can."""
     return "; ".join(
-        f"requests {_show(name, request)} {name}, this machine has {_show(name, capacity)}"
+        f"requests {_show(name, request.figures[name])} {name}, this machine has {_show(name, capacity.figures[name])}"
         for name in capacity.lacking(request)
     )
 
@@ -92,7 +95,7 @@ def admit(
     waiting: Sequence[tuple[str, Amount]], running: Iterable[tuple[Amount, Sequence[int]]], capacity: Amount
 ) -> Decision:
     """Who of `waiting` (in the order of arrival) starts now beside `running` (with the GPUs they hold)."""
-    free, taken = capacity, set()
+    free, taken = capacity, set[int]()
     for amount, gpus in running:
         free -= amount
         taken.update(gpus)
@@ -101,7 +104,7 @@ def admit(
     held: set[str] = set()  # resources that somebody earlier waits for
     for id, amount in waiting:
         lacking = free.lacking(amount)
-        wanted = {name for name, want in ((n, _get(n, amount)) for n in KNOWN) if want > 0}
+        wanted = {name for name, want in amount.figures.items() if want > 0}
         if lacking or wanted & held:
             held |= set(lacking)
             short = ", ".join(lacking or sorted(wanted & held))
@@ -118,7 +121,7 @@ def visible_devices(gpus: Sequence[int]) -> dict[str, str]:
 
 
 def this_machine() -> Amount:
-    """Cores that this process may use, memory within its cgroup, GPUs that the driver shows."""
+    """Cores that this process may use, the machine's memory, GPUs that the driver shows."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     gpus = [p for p in Path("/dev").glob("nvidia*") if p.name.removeprefix("nvidia").isdigit()]
     return Amount(Decimal(len(os.sched_getaffinity(0))), Decimal(memory), len(gpus))
@@ -135,16 +138,5 @@ def _of_container(container: JSON) -> Amount:
     return Amount(cpu, memory, int(gpu))
 
 
-def _get(name: str, amount: Amount) -> Decimal | int:
-    return {"cpu": amount.cpu, "memory": amount.memory, GPU: amount.gpu}[name]
-
-
-def _show(name: str, amount: Amount) -> str:
-    value = _get(name, amount)
-    return (
-        f"{float(value) / 2**30:.1f}Gi"
-        if name == "memory"
-        else f"{value.normalize():f}"
-        if name == "cpu"
-        else str(value)
-    )
+def _show(name: str, value: Decimal) -> str:
+    return f"{float(value) / 2**30:.1f}Gi" if name == "memory" else f"{value.normalize():f}"

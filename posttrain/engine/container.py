@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import posixpath
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from posttrain.engine import logs, memory, probes, processes
-from posttrain.engine.containers import declared_paths, is_main, layout_of, process_of, termination_log_of
+from posttrain.engine.kubelet import declared_paths, is_main, layout_of, process_of, termination_log_of
 from posttrain.engine.isolation import Driver, Launch, Process, joined, mapped, options_for, wrapped
 from posttrain.engine.paths import clean
 from posttrain.engine.podspec import PodSpec
+from posttrain.engine.sandbox import Sandbox
 from posttrain.engine.verdict import EXECUTOR, Ended
 
 JSON = dict[str, Any]
@@ -41,7 +40,7 @@ class Container:
         self._driver, self._changed = driver, changed
         self._word = ""  # why it could not be started
         self._launch: Launch
-        self._sandbox: _Sandbox | None = None
+        self._sandbox: Sandbox | None = None
         self._memory: memory.MemoryGroup | None = None
         self._tasks: list[asyncio.Task] = []
         self._reader = self._log = -1
@@ -127,9 +126,11 @@ class Container:
     async def run(self, command: list[str], limit: float) -> bool:
         """A command in the container: did it end with 0 within `limit` seconds?"""
         process = process_of(self.spec, self.declared, self.layout, command)
-        launch, keep = mapped(process), ()
+        keep: tuple[int, ...] = ()
         try:
-            if self._sandbox is not None:
+            if self._sandbox is None:
+                launch = mapped(process)
+            else:
                 launch, keep = joined(process, self._sandbox.options, await self._sandbox.first)
             popen = self._popen(launch, subprocess.DEVNULL, subprocess.DEVNULL, keep)
         except OSError:
@@ -151,7 +152,7 @@ class Container:
     def _spawn(self, process: Process, stdout: int) -> subprocess.Popen:
         if self._driver == "paths":
             return self._popen(mapped(process), stdout, self._log, ())
-        self._sandbox = _Sandbox(options_for(self.layout, process.working_directory))
+        self._sandbox = Sandbox(options_for(self.layout, process.working_directory))
         with self._sandbox.reporting() as report:
             options = ["--json-status-fd", str(report), *self._sandbox.options]
             return self._popen(wrapped(process, options), stdout, self._log, (report,))
@@ -228,45 +229,6 @@ class Container:
 
     def _last_line(self) -> str:
         return (logs.last_lines(self.spec.directory, self.name, 1) or ["bubblewrap cannot start"])[-1]
-
-
-class _Sandbox:
-    """What bubblewrap says of a container: `first` is its pid 1, by its pid here (0 where it failed before that);
-    `made` whether the command was reached."""
-
-    def __init__(self, options: list[str]):
-        loop = asyncio.get_running_loop()
-        self.options = options
-        self.first: asyncio.Future[int] = loop.create_future()
-        self.made: asyncio.Future[bool] = loop.create_future()
-        self._reader, self._writer = os.pipe2(os.O_CLOEXEC)
-        self._text = b""
-        loop.add_reader(self._reader, self._read)
-
-    @contextmanager
-    def reporting(self) -> Iterator[int]:
-        """The descriptor to start bubblewrap with; ours is closed once the child has its own."""
-        try:
-            yield self._writer
-        finally:
-            os.close(self._writer)
-
-    def _read(self) -> None:
-        data = os.read(self._reader, 4096)
-        self._text += data
-        *lines, self._text = self._text.split(b"\n")
-        for line in lines:
-            said = json.loads(line)
-            if "child-pid" in said and not self.first.done():
-                self.first.set_result(said["child-pid"])
-            if "exit-code" in said:
-                self.made.set_result(True)
-        if not data:
-            asyncio.get_running_loop().remove_reader(self._reader)
-            os.close(self._reader)
-            for answer, otherwise in ((self.first, 0), (self.made, False)):
-                if not answer.done():
-                    answer.set_result(otherwise)
 
 
 def memory_prefix(directory: str) -> str:

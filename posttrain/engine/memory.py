@@ -23,8 +23,9 @@ class _Hierarchy:
 
 
 _TOGETHER = "memory.oom.group"  # the container goes as a whole
-_V1 = (("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), "memory.oom_control")
-_V2 = (("memory.max",), "memory.events")
+_Files = tuple[tuple[str, ...], str]  # of limits, of events
+_V1: _Files = (("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"), "memory.oom_control")
+_V2: _Files = (("memory.max",), "memory.events")
 
 
 class MemoryGroup:
@@ -102,13 +103,13 @@ def _find() -> tuple[_Hierarchy | None, str]:
     return None, reason
 
 
-def _mounts() -> list[tuple[Path, Path, tuple[tuple[str, ...], str]]]:
+def _mounts() -> list[tuple[Path, Path, _Files]]:
     """Mount point, this process's own group below it, and the names of the files, v1 first."""
     own = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         own["v2" if controllers == "" else controllers] = path
-    found = []
+    found: list[tuple[Path, Path, _Files]] = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)

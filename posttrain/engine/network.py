@@ -70,7 +70,7 @@ def redirect(call: str, address: Address, ip: str, listening: set[int], *, only_
 
 
 class Gate:
-    """Answers, in a thread that is not filtered itself, the `bind` and `connect` of what this thread starts from now on.
+    """Answers, in a thread that is not filtered, the `bind` and `connect` of what the caller's starts from now on.
 
     The caller's own thread and those it starts are filtered too, and are answered like a container's.
     """

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from posttrain.engine import artifacts, network, outputs, processes, verdict
 from posttrain.engine.container import Container
-from posttrain.engine.containers import expand
+from posttrain.engine.kubelet import expand
 from posttrain.engine.isolation import Driver
 from posttrain.engine.paths import SCRIPT, clean
 from posttrain.engine.poddir import PodDirectory
@@ -102,7 +102,8 @@ class Supervisor:
     async def _to_end(self, containers: list[Container]) -> list[Ended]:
         """Wait for the first of `containers`, then end the others; an order to stop ends all at once."""
         first, *others = containers
-        await asyncio.wait([first.exited, self._order], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future] = [first.exited, self._order]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._order.done():
             ended = await asyncio.gather(*(c.end(self._order.result()[1]) for c in containers))
         else:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from posttrain.engine import logs
-from posttrain.engine.containers import expand
+from posttrain.engine.kubelet import expand
 from tests.engine.pods.conftest import Pods, files, parameter
 
 _KILLED = """sh -c 'kill -{} "$PPID"'; sleep 20"""  # `$$` would arrive as `$`, as it does from the kubelet
