@@ -58,16 +58,16 @@ def create(settings: Settings) -> Change:
 
 
 def register(controls: Controls, name: str, holder: str, now: float) -> Change | None:
-    """Give `name` its next epoch, held by `holder`; cursor and totals stay. None where `holder` has it."""
+    """Give `name` its next epoch, held by `holder`; cursor and totals stay. None where `holder` has had it."""
     held = controls.producers.get(name)
-    if held is not None and held.body.holder == holder:
+    if held is not None and held.body.commits_of(holder) is not None:
         return None
     if controls.stream.body.closed:
         raise _closed()
     if held is None:
         body = ProducerControl(name, holder, epoch=1, at=now)
         return Change((sentinel(producer_key(name)), sentinel(STREAM_KEY)), (body,), f"register {name} epoch=1")
-    body = replace(held.body, holder=holder, epoch=held.body.epoch + 1, at=now)
+    body = held.body.handed_to(holder, now)
     return Change(_replaced(held), (body,), f"register {name} epoch={body.epoch}")
 
 
@@ -78,16 +78,17 @@ def append(stream: Held[StreamControl], held: Held[ProducerControl], mine: Produ
     Raises ProducerFenced where `held` has another epoch, StreamClosed after the barrier.
     """
     if held.body.epoch != mine.epoch:
-        raise ProducerFenced(mine.name, mine.epoch, held.body.epoch)
+        raise ProducerFenced(mine.name, mine.epoch, held.body.epoch, landed=False)
     if stream.body.closed:
         raise _closed()
     body = replace(mine, cursor=checked_cursor(cursor, mine.cursor), commits=mine.commits + 1, rows=mine.rows + rows)
     return Change(_replaced(held), (replace(body, at=now),), f"append {mine.name} rows={rows} cursor={body.cursor!r}")
 
 
-def has_landed(held: Held[ProducerControl] | None, mine: ProducerControl) -> bool:
-    """Whether the append that follows `mine` is in the table. Only the holder of the epoch can have made it."""
-    return held is not None and held.body.epoch == mine.epoch and held.body.commits == mine.commits + 1
+def has_landed(held: Held[ProducerControl], mine: ProducerControl) -> bool | None:
+    """Whether the append that follows `mine` is in the table; None where too many holders have come since."""
+    commits = held.body.commits_of(mine.holder)
+    return None if commits is None else commits == mine.commits + 1
 
 
 def close(controls: Controls) -> Change | None:

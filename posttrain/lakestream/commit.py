@@ -71,12 +71,17 @@ def commit(table: Table, decide: Callable[[Controls], Change | None], patience: 
         change = decide(read_controls(table, patience))
         if change is None:
             return
+        label = name_of(table.uri)
         try:
-            landed = table.commit(change, *table.stage_for(change, _NO_ROWS))
+            emit("staging", label, what=change.what)
+            staged = table.stage_for(change, _NO_ROWS)
+            emit("staged", label, what=change.what)
+            landed = table.commit(change, *staged)
+            emit("committed", label, what=change.what, version=landed.version)
             if table.latest() == landed.version:
                 return
         except Conflict as problem:
-            metrics.CONFLICTS.labels(name_of(table.uri)).inc()
+            metrics.CONFLICTS.labels(label).inc()
             patience.pause(problem)
         except Unanswered as problem:
             patience.pause(problem)

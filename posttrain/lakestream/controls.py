@@ -22,6 +22,7 @@ STREAM_KEY = "stream"
 UPKEEP_KEY = "upkeep"
 
 _CURSOR_BYTES = 4096
+_HOLDERS = 16  # that a producer's control remembers
 
 Cursor = Any  # any small JSON value with an order: a number, a string, or a list of those
 
@@ -81,7 +82,11 @@ class StreamControl:
 
 @dataclass(frozen=True)
 class ProducerControl:
-    """One producer: the holder (a random token) and its epoch, the cursor committed last, the totals of all commits."""
+    """One producer: the holder (a random token) and its epoch, the cursor committed last, the totals of all commits.
+
+    `past` remembers the last holders before this one, each with the total of commits at its end, so that one
+    who was replaced while it waited for an answer can still learn what had become of its commit.
+    """
 
     name: str
     holder: str
@@ -90,10 +95,20 @@ class ProducerControl:
     commits: int = 0
     rows: int = 0
     at: float = 0.0
+    past: tuple[tuple[str, int], ...] = ()
 
     @property
     def key(self) -> str:
         return producer_key(self.name)
+
+    def commits_of(self, holder: str) -> int | None:
+        """The total of commits when `holder` was replaced, or now where it is the holder; None if long forgotten."""
+        return self.commits if holder == self.holder else dict(self.past).get(holder)
+
+    def handed_to(self, holder: str, now: float) -> ProducerControl:
+        """The control of the next epoch."""
+        past = (*self.past, (self.holder, self.commits))[-_HOLDERS:]
+        return replace(self, holder=holder, epoch=self.epoch + 1, at=now, past=past)
 
 
 @dataclass(frozen=True)
@@ -235,7 +250,7 @@ def decode(text: str) -> Body:
         marks = tuple(Mark(at, version, end) for at, version, end in value["marks"])
         return UpkeepControl(marks, value["below"], value["removed"])
     if kind == "producer":
-        return ProducerControl(**value)
+        return ProducerControl(**value | {"past": tuple((holder, commits) for holder, commits in value["past"])})
     if kind == "consumer":
         return ConsumerControl(**value)
     raise StreamDamaged("holds a control of an unknown kind", value=kind)

@@ -22,12 +22,13 @@ class StreamClosed(StreamError):
 class ProducerFenced(StreamError):
     """Another holder registered under the same name later. This one must stop.
 
-    `epoch` is the newer holder's epoch. Whether the append that met the fence had landed is told by the
-    cursor that the newer holder finds, and by nothing else.
+    `epoch` is the newer holder's. `landed` says whether the append that met the fence is in the table: it may
+    have landed just before. None where that is not known any more, after very many holders: then only the
+    cursor that the newest one found tells.
     """
 
-    def __init__(self, name: str, mine: int, epoch: int):
-        self.name, self.mine, self.epoch = name, mine, epoch
+    def __init__(self, name: str, mine: int, epoch: int, *, landed: bool | None):
+        self.name, self.mine, self.epoch, self.landed = name, mine, epoch, landed
         super().__init__(
             f"producer {name!r} of epoch {mine} was replaced by epoch {epoch}",
             remedy="stop this one; the newer holder goes on from the cursor in the table",

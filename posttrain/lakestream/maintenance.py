@@ -108,7 +108,7 @@ def _index(table: Table, policy: Policy, done: Upkeep, patience: Patience) -> No
     read_controls(table, patience)
     with answers(table.uri):
         dataset = table.dataset.checkout_version(table.version)
-        if dataset.list_indices():
+        if dataset.describe_indices():
             dataset.optimize.optimize_indices()
 
 

@@ -14,7 +14,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -154,12 +154,15 @@ class Producer:
         if held is None:
             raise StreamError(f"producer {self.name!r} is gone from the stream", remedy="register again")
         self._stream, self._held = controls.stream, held
+        landed = changes.has_landed(held, self._mine)
         if held.body.epoch != self.epoch:
             self._in_doubt = False
-            emit("fenced", self._label, producer=self.name, mine=self.epoch, epoch=held.body.epoch)
-            raise ProducerFenced(self.name, self.epoch, held.body.epoch)
+            if landed:  # said once, of the append that is fenced now
+                self._mine = replace(self._mine, commits=self._mine.commits + 1)
+            emit("fenced", self._label, producer=self.name, mine=self.epoch, epoch=held.body.epoch, landed=landed)
+            raise ProducerFenced(self.name, self.epoch, held.body.epoch, landed=landed)
         self._known_at = time.monotonic()
-        if not changes.has_landed(held, self._mine):
+        if not landed:
             return None
         return self._accept(held, self._table.version)
 

@@ -116,7 +116,8 @@ class Stream:
 
         def decide(controls: Controls) -> changes.Change | None:
             change = changes.register(controls, name, holder, time.time())
-            mine[:] = [controls.producers[name].body if change is None else change.write[0]]  # type: ignore[list-item]
+            if change is not None:
+                mine[:] = change.write  # type: ignore[assignment]
             return change
 
         commit(table, decide, self._patience(timeout))
@@ -258,9 +259,12 @@ class Stream:
                 uri, self._wanted or self.schema, storage_options=self._table.options or None, timeout=self.timeout
             )
             producer = target.producer("archive")
-            source = self.consumer(group=None, offset=producer.cursor or 0, stop=below)
+            begin = max(producer.cursor or 0, self._controls().memory.removed_below)
+            source = self.consumer(group=None, offset=begin, stop=below)
             for rows in source:
                 producer.append(rows, cursor=source.offset)
+            if (producer.cursor or 0) < below:  # ids that no row has
+                producer.append([], cursor=below)
             emit("archived", self._label, below=below, archive=uri)
 
         return keep

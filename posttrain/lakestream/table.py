@@ -290,10 +290,10 @@ def answers(uri: str) -> Iterator[None]:
         if any(sign in text for sign in _PERMANENT):
             raise _refused(uri, problem) from problem
         raise Unanswered(text) from problem
-    except ValueError as problem:
-        if "not found" not in str(problem).lower():
+    except ValueError as problem:  # a version or file that was cleaned up meanwhile, or an answer lost in a scan
+        if not any(sign in str(problem) for sign in ("not found", "LanceError(IO)")):
             raise
-        raise Unanswered(str(problem)) from problem  # a version or file that was cleaned up meanwhile
+        raise Unanswered(str(problem)) from problem
 
 
 def _refused(uri: str, problem: Exception) -> StoreUnavailable:
