@@ -10,6 +10,7 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from posttrain.errors import UserError
 
@@ -143,11 +144,11 @@ class Decontamination:
 
 @dataclass
 class Tiers:
-    """By the generator's parameters, by a model's pass rate at an OpenAI-compatible `endpoint`, or none."""
+    """How hard a row is: by its generator's `parameters`, by a model's `pass_rate`, or `none`: all are medium."""
 
     by: str = "parameters"
-    endpoint: str = ""  # as in http://127.0.0.1:8000/v1
-    model: str = ""
+    endpoint: str = ""  # OpenAI-compatible, as in http://127.0.0.1:8000/v1; empty: vLLM loads the run's model here
+    model: str = ""  # what the endpoint calls it
     key_variable: str = "OPENAI_API_KEY"  # the environment variable that holds the key, where one is needed
     samples: int = 4
     temperature: float = 0.7
@@ -157,9 +158,19 @@ class Tiers:
 
     def __post_init__(self) -> None:
         _one_of(self.by, ("parameters", "pass_rate", "none"), f"{ROOT}.tiers.by")
-        if self.by == "pass_rate" and not (self.endpoint and self.model):
-            raise UserError("are needed for pass rates", field=f"{ROOT}.tiers.endpoint and .model")
+        address = urlsplit(self.endpoint)
+        if self.endpoint and (address.scheme not in ("http", "https") or not address.hostname):
+            raise UserError("is no address", field=f"{ROOT}.tiers.endpoint", value=self.endpoint,
+                            remedy="write http://HOST:PORT/v1")  # fmt: skip
+        if address.query or address.username or address.password:
+            raise UserError("must hold no query and no password, since it is recorded", field=f"{ROOT}.tiers.endpoint",
+                            remedy=f"put a key into ${self.key_variable}")  # fmt: skip
+        if self.endpoint and not self.model:
+            raise UserError("is missing", field=f"{ROOT}.tiers.model", remedy="say what the endpoint calls the model")
         _at_least(self.samples, 1, f"{ROOT}.tiers.samples")
+        _at_least(self.max_tokens, 1, f"{ROOT}.tiers.max_tokens")
+        if self.by == "pass_rate" and not self.temperature > 0:
+            raise UserError("must be above 0 for pass rates", field=f"{ROOT}.tiers.temperature", value=self.temperature)
         if not 0 <= self.medium_from <= self.easy_from <= 1:
             raise UserError("0 <= medium_from <= easy_from <= 1 does not hold", field=f"{ROOT}.tiers")
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from posttrain.contract import Ref, StepContext
 from posttrain.contract.files import write_atomic, write_json
-from posttrain.data import card, pipeline, quarantine, schema
-from posttrain.data.pass_rate import EndpointPassRate
+from posttrain.data import card, pass_rate, pipeline, quarantine, schema
 from posttrain.data.sources import read
 from posttrain.data.sources.describe import describe
 from posttrain.data.tokens import TokenCounter
@@ -42,8 +41,8 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Outputs:
     refs = {"quarantine": store("quarantine", quarantine.to_table(sound.rejected, labels))}
     quarantine.check_share(sound.rejected, sound.total, config.quarantine_limit, refs["quarantine"].uri)
 
-    pass_rate = EndpointPassRate(config.tiers, _judge, seed, track) if config.tiers.by == "pass_rate" else None
-    sets = pipeline.divide(sound.examples, config, seed, count_tokens=counter, pass_rate=pass_rate, track=track)
+    rates = pass_rate.of(config.tiers, model, seed, track) if config.tiers.by == "pass_rate" else None
+    sets = pipeline.divide(sound.examples, config, seed, count_tokens=counter, pass_rate=rates, track=track)
     refs["removed"] = store("removed", schema.removed_table(sets.removed, labels))
     refs["train"] = store("train", schema.to_table(sets.train, labels, with_target=True))
     refs["validation"] = store("validation", schema.to_table(sets.validation, labels, with_target=True))
@@ -69,9 +68,3 @@ def _track(context: StepContext) -> Track:
                 task.advance()
 
     return track
-
-
-def _judge(verifier: str, answer: str, metadata: str, completion: str) -> bool:
-    from posttrain.evaluation.verifiers import score
-
-    return score(verifier, answer, metadata, completion).correct

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from posttrain.contract.config import resolve
 from posttrain.data import card, pipeline, schema
 from posttrain.data.config import DataConfig, Dedup, Prompt, Source, Split
 from posttrain.data.formatting import running_sum, to_example
-from posttrain.data.pass_rate import EndpointPassRate
 from posttrain.data.sources import read
 from posttrain.data.text import units
 from posttrain.data.tiers import by_parameters
@@ -178,7 +175,9 @@ def test_tiers_follow_the_place_of_the_parameters_in_their_ranges(terms, digits,
         ("dedup.threshold=80", r"dedup.threshold: must lie between 0 and 1"),
         ("split.evaluation=0", r"split.evaluation: must be at least 1"),
         ("split.evaluaton=5", r"prepare_data.split.evaluaton: unknown key; did you mean split.evaluation\?"),
-        ("tiers.by=pass_rate", r"tiers.endpoint and .model: are needed"),
+        ("tiers.endpoint=http://127.0.0.1/v1", r"tiers.model: is missing"),
+        ("tiers.endpoint=localhost:8000", r"tiers.endpoint: is no address"),
+        ("tiers.endpoint=http://me:word@host/v1", r"tiers.endpoint: must hold no query and no password"),
         ("name=../x", r"prepare_data.name: is no name"),
         ("quarantine_limit=lots", r"prepare_data.quarantine_limit: is not a number"),
     ],
@@ -187,12 +186,3 @@ def test_a_wrong_configuration_is_one_clear_line(override, says):
     with pytest.raises(UserError, match=says) as raised:
         resolve(DataConfig, overrides=[override], where="prepare_data")
     assert "\n" not in str(raised.value)
-
-
-def test_pass_rates_from_an_endpoint_that_is_not_there_name_it():
-    asked = DataConfig(sources=[Source(kind="files", path="x.jsonl")]).tiers
-    asked = replace(asked, by="pass_rate", endpoint="http://127.0.0.1:9/v1?key=secret", model="m")
-    made = to_example(schema.Raw(0, "x:1", "1 + 1", "2", "numeric"), Prompt(), "x")
-    with pytest.raises(UserError, match=r"tiers.endpoint: does not answer: .*127.0.0.1:9/v1") as raised:
-        EndpointPassRate(asked, lambda *_: True, seed=0)([made])
-    assert "secret" not in str(raised.value)
