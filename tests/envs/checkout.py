@@ -47,17 +47,18 @@ class Checkout:
 
     def lock(self, environment: str, packages: dict[str, str]) -> None:
         """Make a wheel of each package and lock the environment to them."""
-        lines = [f"{name}=={version} --hash=sha256:{self._wheel(name, version)}" for name, version in packages.items()]
+        lines = [f"{name}=={version} --hash=sha256:{self.wheel(name, version)}" for name, version in packages.items()]
         (self.envs / f"{environment}.txt").write_text("\n".join(lines) + "\n")
         (self.envs / f"{environment}.in").write_text(f"# try: {', '.join(packages)}\n")
 
-    def _wheel(self, name: str, version: str) -> str:
-        path = self.wheels / f"{name}-{version}-py3-none-any.whl"
+    def wheel(self, name: str, version: str, *, tag: str = "py3-none-any") -> str:
+        """Make a wheel of one module; its digest."""
+        path = self.wheels / f"{name}-{version}-{tag}.whl"
         info = f"{name}-{version}.dist-info"
         files = {
             f"{name}.py": f"version = {version!r}\n",
             f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n",
         }
         with zipfile.ZipFile(path, "w") as wheel:
             record = ""
