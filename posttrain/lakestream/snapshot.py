@@ -66,6 +66,10 @@ class Snapshot:
         reader = self._reader(columns)
         return reader.finish(self._steadily(lambda: self._take(wanted, list(reader.reading.columns))))
 
+    def offset(self, position: int) -> int:
+        """The row id of the row at `position`: the offset of a consumer that begins there."""
+        return int(self._located().ids[position])
+
     def search(self, query: str, *, column: str, limit: int = 10, columns: Sequence[str] | None = None) -> pa.Table:
         """The `limit` rows that match `query` best, with `_score` (BM25). `Stream.index` makes it fast."""
         reader = self._reader(columns)

@@ -55,7 +55,7 @@ def marks_to_keep(marks: Sequence[Mark], now: float, policy: Policy) -> tuple[Ma
     """The marks that a later run can still ask for, thinned where there are many of one age."""
     oldest_asked = now - max(policy.keep_versions, policy.retain or 0.0)
     needed = [m for i, m in enumerate(marks) if i + 1 == len(marks) or marks[i + 1].at > oldest_asked]
-    if len(needed) > _MARKS:
+    while len(needed) > _MARKS:
         half = needed[: len(needed) // 2]
         needed = half[::2] + needed[len(needed) // 2 :]
     return tuple(needed)

@@ -27,7 +27,11 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 SCHEMA = pa.schema(
-    [pa.field("producer", pa.string(), nullable=False), pa.field("seq", pa.int64(), nullable=False), ("text", pa.string())]
+    [
+        pa.field("producer", pa.string(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        ("text", pa.string()),
+    ]
 )
 
 

@@ -84,7 +84,13 @@ class Storm:
     def start(self, target: str) -> None:
         number = int(target[1:])
         if target[0] == "p":
-            arguments = ["producer", self.uri, target, str(self.seed), str(self.directory / f"{target}.{time.time_ns()}.log")]
+            arguments = [
+                "producer",
+                self.uri,
+                target,
+                str(self.seed),
+                str(self.directory / f"{target}.{time.time_ns()}.log"),
+            ]
         elif target[0] == "c":
             group, index, count = CONSUMERS[number]
             arguments = ["consumer", self.uri, group, str(index), str(count), str(self.log_of(number))]
@@ -175,7 +181,13 @@ class Storm:
         wrong += [f"verify: {problem}" for problem in self.stream.verify({"producer": "producer", "sequence": "seq"})]
         self._check_stored(expected)
         for group in {group for group, _, _ in CONSUMERS}:
-            seen = [pair for i, (g, _, _) in enumerate(CONSUMERS) if g == group for _, batch in lines(self.log_of(i)) for pair in batch]
+            seen = [
+                pair
+                for i, (g, _, _) in enumerate(CONSUMERS)
+                if g == group
+                for _, batch in lines(self.log_of(i))
+                for pair in batch
+            ]
             wrong += [f"group {group}: {problem}" for problem in differences(seen, expected)]
         for producer in described.producers:
             acknowledged = [entry for log in self.directory.glob(f"{producer.name}.*.log") for entry in lines(log)]
@@ -199,7 +211,11 @@ class Storm:
             cursor = archive.describe().producers[0].cursor
             self.report.archived = kept.num_rows
             tables = [kept, *(batch for batch in self._from(cursor))]
-        seen = [pair for table in tables for pair in zip(table["producer"].to_pylist(), table["seq"].to_pylist(), strict=True)]
+        seen = [
+            pair
+            for table in tables
+            for pair in zip(table["producer"].to_pylist(), table["seq"].to_pylist(), strict=True)
+        ]
         self.report.wrong += [f"table: {problem}" for problem in differences(seen, expected)]
 
     def _from(self, offset: int):

@@ -98,7 +98,7 @@ def test_controls_survive_being_written_and_read() -> None:
 
 
 def test_two_controls_for_one_key_are_noticed() -> None:
-    with pytest.raises(StreamError, match="two controls for producer/a"):
+    with pytest.raises(StreamError, match=r"two controls for producer/a"):
         collect([*CONTROLS.all(), Held(99, A.body)])
 
 
@@ -149,7 +149,7 @@ def test_rescaling_again_and_again_loses_and_repeats_nothing(first: int, changes
     controls = Controls(Held(1, StreamControl()))
     controls = after(changes.join(controls, "g", first, 0))
     ids, seen = np.arange(end, dtype=np.uint64), []
-    for step, (count, data) in enumerate([*changes_of_count, (None, None)]):
+    for count, data in [*changes_of_count, (None, None)]:
         group = controls.stream.body.groups["g"]
         consumers = {}
         for index in range(group.count):
@@ -161,7 +161,7 @@ def test_rescaling_again_and_again_loses_and_repeats_nothing(first: int, changes
         controls = Controls(controls.stream, {}, consumers)
         if count is not None and count != group.count:
             controls = after(changes.rescale(controls, "g", count, None))
-    assert sorted(seen) == list(range(end)), step
+    assert sorted(seen) == list(range(end))
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,7 @@ def test_death_at_each_request_of_an_append_to_s3(s3: Store, tmp_path: Path) -> 
 
 
 def die_at_request(proxy: Proxy, environment: dict[str, str], stream: Stream, number: int, moment: str) -> int:
-    process = processes().Process(
-        target=operate, args=(environment, stream.uri, "append", -1, os.devnull)
-    )
+    process = processes().Process(target=operate, args=(environment, stream.uri, "append", -1, os.devnull))
 
     def kill(request: Request) -> None:
         if request.number == number:

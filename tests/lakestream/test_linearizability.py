@@ -115,7 +115,9 @@ def state_of(opened: Stream) -> object:
     return controls.stream.body.closed, tuple(sorted((p.name, p.epoch, p.cursor) for p in held))
 
 
-def run(recorder: Recorder, uri: str, options: dict | None, seed: int, *, clients: int, steps: int, timeout: float) -> None:
+def run(
+    recorder: Recorder, uri: str, options: dict | None, seed: int, *, clients: int, steps: int, timeout: float
+) -> None:
     def guarded(number: int) -> None:
         try:
             client(recorder, uri, options, f"{seed}/{number}", steps, timeout)
@@ -184,5 +186,3 @@ def test_histories_on_a_store_that_loses_answers(s3: Store, seed: int) -> None:
     recorder.record(("read",), lambda: state_of(opened))
     assert linearize(recorder.history, EMPTY, stream) is not None, recorder.history
     assert opened.verify() == []
-
-

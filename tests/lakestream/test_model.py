@@ -99,7 +99,9 @@ class Streams(RuleBasedStateMachine):
             return  # another one has gone on from its checkpoint
         got = consumer.poll()
         found = list(zip(got["producer"].to_pylist(), got["seq"].to_pylist(), strict=True))
-        mine = [(i, row) for i, row in zip(self.model.ids, self.model.rows, strict=True) if i % part.count == part.index]
+        mine = [
+            (i, row) for i, row in zip(self.model.ids, self.model.rows, strict=True) if i % part.count == part.index
+        ]
         pending = [row for i, row in mine if i >= self.read[key]]
         assert found == pending[: consumer.reading.max_rows]
         if consumer.ended:

@@ -98,26 +98,26 @@ def test_a_bad_row_is_named_and_nothing_lands(stream: Stream, bad, why: str) -> 
 def test_without_a_cursor_rows_are_counted(stream: Stream) -> None:
     producer = stream.producer("a")
     assert [producer.append(rows("a", i, n)).cursor for i, n in ((0, 3), (3, 4))] == [3, 7]
-    with pytest.raises(StreamError, match="cursor.*needed"):
+    with pytest.raises(StreamError, match=r"cursor.*needed"):
         producer.append([])
     named = stream.producer("b")
     named.append(rows("b", 0, 1), "x")
-    with pytest.raises(StreamError, match="cursor.*no count"):
+    with pytest.raises(StreamError, match=r"cursor.*no count"):
         named.append(rows("b", 1, 1))
 
 
 def test_what_is_not_there_or_not_a_stream_is_said(tmp_path: Path, local: Store) -> None:
-    with pytest.raises(StreamNotFound, match="no stream here"):
+    with pytest.raises(StreamNotFound, match=r"no stream here"):
         Stream.open(tmp_path / "nothing")
     lance.write_dataset(rows("a", 0, 1), str(tmp_path / "table"))
-    with pytest.raises(StreamError, match="no stream"):
+    with pytest.raises(StreamError, match=r"no stream"):
         Stream.open(tmp_path / "table")
     Stream.create(local.uri("one"), SCHEMA)
-    with pytest.raises(StreamError, match="another schema"):
+    with pytest.raises(StreamError, match=r"another schema"):
         Stream.create(local.uri("one"), pa.schema([("x", pa.int8())]))
-    with pytest.raises(StreamError, match="'ctl'"):
+    with pytest.raises(StreamError, match=r"'ctl'"):
         Stream.create(local.uri("two"), pa.schema([("ctl", pa.string())]))
-    with pytest.raises(StreamError, match="scheme"):
+    with pytest.raises(StreamError, match=r"scheme"):
         Stream.open("gs://bucket/stream")
     assert issubclass(StreamError, UserError), "the command line shows it as one line"
 
@@ -172,7 +172,7 @@ def test_a_new_group_may_begin_at_the_end_and_keeps_its_watermark(stream: Stream
     ],
 )  # fmt: skip
 def test_a_wrong_request_names_its_field(stream: Stream, wrong: dict, field: str) -> None:
-    with pytest.raises(StreamError, match=f"^{field}: "):
+    with pytest.raises(StreamError, match=rf"^{field}: "):
         stream.consumer(**wrong)
 
 
@@ -228,7 +228,7 @@ def test_a_producer_waits_for_the_consumers_and_drops_nothing(stream: Stream) ->
     for i in range(5):
         producer.append(rows("a", i * 10, 10), i + 1)  # nobody has asked for the rows yet
     consumer = stream.consumer()
-    with pytest.raises(AdmissionTimeout, match="50 rows and 5 commits behind"):
+    with pytest.raises(AdmissionTimeout, match=r"50 rows and 5 commits behind"):
         producer.append(rows("a", 50, 10), 6)
     assert stream.describe().rows == 50
     patient = stream.producer("a", admission_timeout=30)
@@ -261,7 +261,11 @@ def test_asynchronous_appends(stream: Stream) -> None:
 def test_retention_takes_what_every_group_has_done_and_the_archive_has_it_once(stream: Stream) -> None:
     archive = f"{stream.uri}.archive"
     policy = Policy(keep_versions=0, retain=0, archive=archive)
-    producer, slow, fast = stream.producer("a"), stream.consumer(group="slow", max_rows=4), stream.consumer(group="fast")
+    producer, slow, fast = (
+        stream.producer("a"),
+        stream.consumer(group="slow", max_rows=4),
+        stream.consumer(group="fast"),
+    )
     for i in range(5):
         producer.append(rows("a", i * 4, 4), i + 1)
         stream.maintain(policy)  # with nothing acknowledged, nothing goes
@@ -278,7 +282,7 @@ def test_retention_takes_what_every_group_has_done_and_the_archive_has_it_once(s
     kept = Stream.open(archive).snapshot().to_table()["seq"].to_pylist()
     assert (kept, stream.snapshot().to_table()["seq"].to_pylist()) == (list(range(20)), [20, 21])
     assert stream.verify(COLUMNS) == [] == Stream.open(archive).verify()
-    with pytest.raises(OffsetRemoved, match="archive"):
+    with pytest.raises(OffsetRemoved, match=r"archive"):
         stream.consumer(group=None, offset=0).poll()
     assert numbers([stream.consumer(group="new").poll()]) == [20, 21]
 

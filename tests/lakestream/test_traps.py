@@ -47,7 +47,9 @@ def test_a_stale_append_is_rebased_by_lance_and_refused_by_a_stream(tmp_path: Pa
     assert numbers(stream) == [0]
 
 
-def test_one_transaction_committed_twice_lands_twice_in_lance_and_once_in_a_stream(tmp_path: Path, stream: Stream) -> None:
+def test_one_transaction_committed_twice_lands_twice_in_lance_and_once_in_a_stream(
+    tmp_path: Path, stream: Stream
+) -> None:
     dataset = plain(tmp_path / "plain")
     operation = LanceOperation.Append(write_fragments(rows("a", 0, 1), dataset, mode="append"))
     transaction = lance.Transaction(dataset.version, operation)
@@ -92,7 +94,7 @@ def test_a_zombie_lands_after_lances_clean_up_and_not_after_a_fenced_one(stream:
     table.commit(change, *staged)
     stored = lance.dataset(stream.uri).to_table(filter="ctl IS NULL")
     assert stored["seq"].to_pylist() == [0, 0], "Lance does not see conflicts with versions that are gone"
-    with pytest.raises(StreamDamaged, match="two controls for producer/a"):
+    with pytest.raises(StreamDamaged, match=r"two controls for producer/a"):
         stream.describe()
 
 
@@ -139,7 +141,7 @@ def test_a_late_compaction_is_refused_when_its_fragments_are_gone(stream: Stream
     stream.maintain(AT_ONCE)
     producer.append(rows("a", 6, 1), 7)
     stream.maintain(AT_ONCE)
-    with pytest.raises(OSError, match="conflict"):
+    with pytest.raises(OSError, match=r"conflict"):
         Compaction.commit(late, results)
     assert numbers(stream) == list(range(7))
     assert stream.verify(COLUMNS) == []
@@ -151,7 +153,7 @@ def test_a_tag_is_reported_and_hinders_neither_clean_up_nor_fencing(stream: Stre
     successor = stream.producer("a")
     for i in range(5):
         successor.append(rows("a", i, 1), i + 1)
-    with pytest.raises((OSError, ValueError), match="tag"):
+    with pytest.raises((OSError, ValueError), match=r"tag"):
         lance.dataset(stream.uri).cleanup_old_versions(older_than=timedelta(0))  # Lance alone cleans up nothing
     assert stream.maintain(AT_ONCE).removed_versions > 3
     with pytest.raises(ProducerFenced):
@@ -167,7 +169,7 @@ def test_a_snapshot_outlives_compaction_and_clean_up_where_a_version_does_not(st
     named = snapshot.ref()
     producer.append(rows("a", 5, 1), 6)
     stream.maintain(AT_ONCE)
-    with pytest.raises(ValueError, match="not found"):
+    with pytest.raises(ValueError, match=r"not found"):
         lance.dataset(stream.uri, version=version)
     for again in (snapshot, stream.snapshot(named.version)):
         again.check(named)

@@ -21,7 +21,11 @@ import pyarrow as pa
 from posttrain.lakestream import Policy, ProducerFenced, Stream, StreamClosed
 
 SCHEMA = pa.schema(
-    [pa.field("producer", pa.string(), nullable=False), pa.field("seq", pa.int64(), nullable=False), ("text", pa.string())]
+    [
+        pa.field("producer", pa.string(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        ("text", pa.string()),
+    ]
 )
 FENCED = 3
 
