@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from posttrain.engine import isolation
-from posttrain.engine.admission import GPU, Amount, admit, impossible, request_of, this_machine, visible_devices
+from posttrain.engine.admission import Amount, admit, impossible, request_of, this_machine, visible_devices
 from posttrain.engine.pods import LOST, PodRunner
+from posttrain.engine.podspec import PodSpec
+from posttrain.engine.run.errors import TemplateError
 from posttrain.engine.run.launch import clear
 from posttrain.engine.run.pods import PodBody
 from posttrain.engine.settings import EngineSettings
@@ -66,23 +69,20 @@ class Machine:
         try:
             amount = request_of(spec.main, spec.init, spec.sidecars)
         except UserError as error:
-            from posttrain.engine.run.errors import TemplateError
-
             raise TemplateError(str(error)) from None
         directory = Path(spec.directory)
         if (directory / "pod.json").exists():
             status = self.runner.status(spec.directory)
             if not (status.ended and status.message == LOST):
+                gpus = _devices(directory) if amount.gpu else ()
                 body.launched = True
-                self.running[spec.id] = (body, amount, ())
-                self.runner.start(spec)
+                self.running[spec.id] = (body, amount, gpus)
+                self.runner.start(self._seeing(spec, amount, gpus))
                 self.run.soon(lambda: self._look(spec.id))
                 return
             clear(directory)
         never = impossible(amount, self.capacity)
         if never:
-            from posttrain.engine.run.errors import TemplateError
-
             raise TemplateError(f"the pod can never be placed: {never}")
         self.waiting[spec.id] = (body, amount)
         self._fresh = True
@@ -122,12 +122,15 @@ class Machine:
         self._fresh = False
 
     def _start(self, body: PodBody, amount: Amount, gpus: tuple[int, ...]) -> None:
-        spec = body.spec
-        if self.capacity.gpu or amount.gpu:
-            spec = replace(spec, environment={**spec.environment, **visible_devices(gpus)})
         body.launched = True
-        self.running[spec.id] = (body, amount, gpus)
-        self.runner.start(spec)
+        self.running[body.spec.id] = (body, amount, gpus)
+        self.runner.start(self._seeing(body.spec, amount, gpus))
+
+    def _seeing(self, spec: PodSpec, amount: Amount, gpus: tuple[int, ...]) -> PodSpec:
+        """The spec of a pod that sees these GPUs and no others."""
+        if not (self.capacity.gpu or amount.gpu):
+            return spec
+        return replace(spec, environment={**spec.environment, **visible_devices(gpus)})
 
     def wait(self, timeout: float) -> None:
         """Sleep until a pod changes or somebody calls, and tell the bodies what is new."""
@@ -145,4 +148,11 @@ class Machine:
         body.status_changed(status)
 
 
-__all__ = ["GPU", "Machine"]
+def _devices(directory: Path) -> tuple[int, ...]:
+    """The GPUs that a pod was started with."""
+    try:
+        spec = json.loads((directory / "pod.json").read_text(encoding="utf-8"))
+        shown = spec["environment"].get("CUDA_VISIBLE_DEVICES", "")
+        return tuple(int(one) for one in shown.split(",") if one)
+    except (OSError, ValueError, KeyError):
+        return ()  # it was never written whole: the pod has not come to be
