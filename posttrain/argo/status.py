@@ -15,6 +15,7 @@ from typing import Any
 JSON = dict[str, Any]
 
 WAITING = "Waiting"
+FINAL = ("Succeeded", "Failed", "Error")
 LEAVES = ("Pod", "Retry", "Skipped", "Suspend", "HTTP", "Plugin", "Container")
 _TASK = re.compile(r"([A-Za-z0-9_][-A-Za-z0-9_]*)(?:\.[A-Za-z]+)?")
 
@@ -94,6 +95,7 @@ def _leaves(workflow: JSON) -> dict[str, JSON]:
         found[node["displayName"]] = node | {
             "attempts": len(attempts) or 1,
             "phase": "Pending" if waiting else node.get("phase"),
+            "startedAt": last.get("startedAt") or node.get("startedAt"),
             "message": last.get("message") or node.get("message") or "",
             "daemoned": node.get("daemoned") or last.get("daemoned"),
         }

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from posttrain.argo.connection import Cluster, Unreachable
+from posttrain.argo.status import FINAL
 
-FINAL = ("Succeeded", "Failed", "Error")
 PATIENCE = 300.0
 
 

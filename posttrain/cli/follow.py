@@ -18,13 +18,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from posttrain.argo.status import WAITING, phase, steps_of
-from posttrain.cli.view import Row, rows, summary
+from posttrain.argo.status import FINAL, WAITING, phase, steps_of
+from posttrain.cli.view import Observed, Row, rows, summary
 from posttrain.contract.progress import latest
+from posttrain.contract.record import read
 from posttrain.units import duration
 
 JSON = dict[str, Any]
-PLAIN_PROGRESS_SECONDS = 15.0
+NEWS_SECONDS, ALIVE_SECONDS = 15.0, 60.0  # between two lines on a running step: when it has news, and when it has none
 
 
 class Follower:
@@ -34,8 +35,7 @@ class Follower:
         self._title, self._directory = title, directory
         self._console = console or Console(stderr=False, highlight=False)
         self._workflow: JSON = {}
-        self._shown: dict[str, str] = {}
-        self._said: dict[str, float] = {}
+        self._said: dict[str, tuple[str, str, float]] = {}  # step -> phase, detail and time of its last line
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -52,24 +52,33 @@ class Follower:
             self._lines()
 
     def _rows(self) -> list[Row]:
-        progress = {}
-        if self._directory:
-            progress = {s.directory: latest(self._directory / s.directory) for s in steps_of(self._workflow)}
-        return rows(self._workflow, progress, time.time())
+        return rows(self._workflow, observe(self._workflow, self._directory), time.time())
 
     def _table(self) -> Group:
         return Group(Text(f"{self._title}: {summary(self._workflow, time.time())}", style="bold"), table(self._rows()))
 
     def _lines(self) -> None:
         now = time.time()
-        clock = time.strftime("%H:%M:%S")
         for row in self._rows():
-            changed = self._shown.get(row.name, WAITING) != row.phase
-            due = row.phase == "Running" and row.detail and now - self._said.get(row.name, now) > PLAIN_PROGRESS_SECONDS
-            if changed or due:
-                took = f" after {duration(row.seconds)}" if changed and row.phase in ("Succeeded", "Failed") else ""
-                self._console.out(f"{clock} {row.name}: {row.word}{took}{'; ' if row.detail else ''}{row.detail}")
-                self._shown[row.name], self._said[row.name] = row.phase, now
+            phase_said, detail_said, said_at = self._said.get(row.name, (WAITING, "", now))
+            changed = phase_said != row.phase
+            quiet = NEWS_SECONDS if row.detail != detail_said else ALIVE_SECONDS
+            if changed or (row.phase == "Running" and row.detail and now - said_at > quiet):
+                took = f" after {duration(row.seconds)}" if changed and row.phase in FINAL else ""
+                detail = f"; {row.detail}" if row.detail else ""
+                self._console.out(f"{time.strftime('%H:%M:%S')} {row.name}: {row.word}{took}{detail}")
+                self._said[row.name] = (row.phase, row.detail, now)
+
+
+def observe(workflow: JSON, directory: Path | None) -> dict[str, Observed]:
+    """What the steps of a run say of themselves in its `directory`, by the name of their own."""
+    found = {}
+    for state in steps_of(workflow) if directory else ():
+        assert directory is not None
+        place = directory / state.directory
+        record = read(place) if state.phase == "Succeeded" else None
+        found[state.directory] = Observed(latest(place), record.timings["seconds"] if record else None)
+    return found
 
 
 def table(shown: list[Row]) -> Table:

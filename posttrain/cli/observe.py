@@ -15,10 +15,9 @@ from rich.text import Text
 from posttrain.argo import FINAL
 from posttrain.argo.status import phase, steps_of, times
 from posttrain.cli.embedded import engine_of, step_logs
-from posttrain.cli.follow import Follower, outcome, table
+from posttrain.cli.follow import Follower, observe, outcome, table
 from posttrain.cli.options import DEFAULT_WORKSPACE, RunName, Workspace, existing
 from posttrain.cli.view import SYMBOLS, rows, summary
-from posttrain.contract.progress import latest
 from posttrain.units import duration
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -72,10 +71,9 @@ def get(
         typer.echo(to_yaml(workflow), nl=False)
     else:
         now = time.time()
-        progress = {s.directory: latest(root / "runs" / run / s.directory) for s in steps_of(workflow)}
         console = Console(highlight=False)
         console.print(Text(f"{run}: {summary(workflow, now)}", "bold"))
-        console.print(table(rows(workflow, progress, now)))
+        console.print(table(rows(workflow, observe(workflow, root / "runs" / run), now)))
 
 
 @app.command()

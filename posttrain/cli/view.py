@@ -28,6 +28,14 @@ SYMBOLS = {
 
 
 @dataclass(frozen=True)
+class Observed:
+    """What a step says of itself: its last progress entry, and once it ended the seconds it worked."""
+
+    progress: JSON | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class Row:
     name: str
     phase: str
@@ -43,15 +51,20 @@ class Row:
         return self.phase.lower()
 
 
-def rows(workflow: JSON, progress: Mapping[str, JSON | None], now: float) -> list[Row]:
-    """One row a step. `progress` maps a step's directory to its last progress entry."""
+def rows(workflow: JSON, observed: Mapping[str, Observed], now: float) -> list[Row]:
+    """One row a step. `observed` is by the steps' directories.
+
+    A step that ended counts the seconds it worked; a node counts from when it was planned, so that
+    the wait for room would count too.
+    """
     outputs = _outputs(workflow)
+    known = {state.name: observed.get(state.directory, Observed()) for state in steps_of(workflow)}
     return [
         Row(
             state.name,
             "Serving" if state.daemon and state.phase == "Running" else state.phase,
-            elapsed(state, now),
-            _detail(state, progress.get(state.directory), outputs.get(state.name, {})),
+            known[state.name].seconds or elapsed(state, now),
+            _detail(state, known[state.name].progress, outputs.get(state.name, {})),
         )
         for state in steps_of(workflow)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from posttrain.cli.view import progress_text, rows, summary
+from posttrain.cli.view import Observed, progress_text, rows, summary
 
 START = "2026-01-01T00:00:00Z"
 BEGAN = 1767225600.0
@@ -22,14 +22,14 @@ def workflow(**nodes: dict[str, Any]) -> dict[str, Any]:
 def test_a_running_step_shows_its_progress_and_its_time_so_far() -> None:
     progress = {"time": BEGAN + 8, "task": "train", "done": 41_000, "total": 65_536, "unit": "tokens", "loss": 1.21345}
     node = {"displayName": "sft", "phase": "Running", "startedAt": START}
-    row = rows(workflow(sft=node), {"sft": progress}, now=BEGAN + 10)[1]
+    row = rows(workflow(sft=node), {"sft": Observed(progress)}, now=BEGAN + 10)[1]
     assert (row.seconds, row.detail) == (10.0, "train 41k/65.5k tokens (63 %), loss 1.213")
 
 
 def test_progress_of_an_earlier_start_is_not_shown() -> None:
     progress = {"time": BEGAN - 100, "task": "train", "done": 1, "total": 2, "unit": "rows"}
     node = {"displayName": "sft", "phase": "Running", "startedAt": START}
-    assert rows(workflow(sft=node), {"sft": progress}, now=BEGAN + 10)[1].detail == ""
+    assert rows(workflow(sft=node), {"sft": Observed(progress)}, now=BEGAN + 10)[1].detail == ""
 
 
 def test_a_step_that_ended_shows_its_numbers_and_no_references() -> None:
@@ -40,6 +40,11 @@ def test_a_step_that_ended_shows_its_numbers_and_no_references() -> None:
     }  # fmt: skip
     row = rows(workflow(sft=node), {}, now=BEGAN + 500)[1]
     assert (row.seconds, row.detail) == (90.0, "loss 0.4123, tokens 98.3k, verdict better")
+
+
+def test_a_step_that_ended_counts_the_seconds_it_worked() -> None:
+    node = {"displayName": "sft", "phase": "Succeeded", "startedAt": START, "finishedAt": "2026-01-01T00:01:30Z"}
+    assert rows(workflow(sft=node), {"sft": Observed(seconds=12.5)}, now=BEGAN)[1].seconds == 12.5
 
 
 def test_a_step_that_has_not_started_has_no_time() -> None:
