@@ -39,7 +39,8 @@ def near(examples: list[Example], config: Dedup, track: Track = untracked) -> Ou
     """
     keys = [signs(example.question) if config.distinguish_numbers else () for example in examples]
     sizes = Counter(keys)
-    indexes: dict[tuple[str, ...], _Index] = defaultdict(lambda: _Index(config))
+    fitted = MinHashLSH(threshold=config.threshold, num_perm=config.permutations)  # takes a tenth of a second
+    indexes: dict[tuple[str, ...], _Index] = defaultdict(lambda: _Index(config, (fitted.b, fitted.r)))
     kept, removed = [], []
     for example, key in track(zip(examples, keys, strict=True), "near duplicates", len(examples)):
         match = indexes[key].match_or_add(example) if sizes[key] > 1 else None
@@ -53,15 +54,15 @@ def near(examples: list[Example], config: Dedup, track: Track = untracked) -> Ou
 class _Index:
     """The rows that stay, found again by likeness."""
 
-    def __init__(self, config: Dedup):
-        self._config = config
-        self._index = MinHashLSH(threshold=config.threshold, num_perm=config.permutations)
+    def __init__(self, config: Dedup, bands: tuple[int, int]):
+        self._config, self._blank = config, MinHash(num_perm=config.permutations, seed=1)
+        self._index = MinHashLSH(num_perm=config.permutations, params=bands)
         self._rows: list[tuple[Example, Grams]] = []
 
     def match_or_add(self, example: Example) -> Example | None:
         """The first row that `example` is like; None where there is none, and then it stays."""
         grams = ngrams(words(example.question), self._config.shingle)
-        sketch = MinHash(num_perm=self._config.permutations, seed=1)
+        sketch = self._blank.copy()
         sketch.update_batch([" ".join(gram).encode() for gram in grams])
         for place in sorted(self._index.query(sketch)):
             other, theirs = self._rows[place]
