@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 import lance
@@ -38,6 +38,13 @@ _PERMANENT = (
     "AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket",
     "No space left on device", "Read-only file system", "Permission denied", "Quota",
 )  # fmt: skip
+
+
+@cache
+def _session() -> lance.Session:
+    """The caches that all handles of this process share. Lance's own bounds, 7 GiB, are those of a server:
+    every version's manifest would stay in them, and a producer would grow by 100 MB in a thousand commits."""
+    return lance.Session(metadata_cache_size_bytes=64 << 20, index_cache_size_bytes=256 << 20)
 
 
 class Conflict(Exception):
@@ -88,15 +95,13 @@ class Table:
         wanted = pa.schema([pa.field(f.name, f.type) for f in identity.schema] + [pa.field(COLUMN, pa.string())])
         wanted = wanted.with_metadata({_METADATA: _describe(identity)})
         try:
-            dataset = lance.write_dataset(
+            lance.write_dataset(
                 wanted.empty_table(), uri, mode="create", data_storage_version=_FORMAT,
                 enable_stable_row_ids=True, storage_options=dict(options) or None,
             )  # fmt: skip
         except (OSError, ValueError) as problem:
             if "already exists" not in str(problem).lower():
                 raise _refused(uri, problem) from problem
-        else:
-            return cls(dataset, uri, identity, options)
         table = cls.open(uri, options)
         if table.identity != identity:
             raise StreamError("there is a stream with another schema", field="uri", value=uri, remedy="open it instead")
@@ -105,7 +110,7 @@ class Table:
     @classmethod
     def open(cls, uri: str, options: Mapping[str, str]) -> Table:
         try:
-            dataset = lance.dataset(uri, storage_options=dict(options) or None)
+            dataset = lance.dataset(uri, storage_options=dict(options) or None, session=_session())
         except ValueError as problem:
             if "not found" not in str(problem).lower():
                 raise
