@@ -28,7 +28,7 @@ def form_of(artifact: JSON) -> str:
 
 
 def pack(source: Path, artifact: JSON, scratch: Path) -> Path:
-    """`source` as it is to be kept: itself, or an archive of it made in `scratch`. Its own name is the archive's root."""
+    """`source` as it is to be kept: itself, or an archive made in `scratch`, whose root has the source's name."""
     form, packed = form_of(artifact), scratch / "packed"
     if form == "none":
         return source

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from posttrain.engine import logs, memory, probes, processes
-from posttrain.engine.kubelet import declared_paths, is_main, layout_of, process_of, termination_log_of
 from posttrain.engine.isolation import Driver, Launch, Process, joined, mapped, options_for, wrapped
+from posttrain.engine.kubelet import declared_paths, is_main, layout_of, process_of, termination_log_of
 from posttrain.engine.paths import clean
 from posttrain.engine.podspec import PodSpec
 from posttrain.engine.sandbox import Sandbox

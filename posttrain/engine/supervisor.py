@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from posttrain.engine import artifacts, network, outputs, processes, verdict
 from posttrain.engine.container import Container
-from posttrain.engine.kubelet import expand
 from posttrain.engine.isolation import Driver
+from posttrain.engine.kubelet import expand
 from posttrain.engine.paths import SCRIPT, clean
 from posttrain.engine.poddir import PodDirectory
 from posttrain.engine.podspec import PodSpec, PodStatus

@@ -97,7 +97,7 @@ def test_inputs_that_are_missing(pods: Pods, store: str) -> None:
 def test_raw_with_mode(pods: Pods) -> None:
     tool = {"name": "tool", "path": "/opt/tool", "mode": 0o700, "raw": {"data": "#!/bin/sh\necho tool says $1\n"}}
     text = {"name": "text", "path": "/opt/text", "raw": {"data": "ünï"}}
-    script = 'test -x /opt/text && kind=executable || kind=plain; echo "$(/opt/tool hi), $(cat /opt/text), $kind" > /tmp/line'
+    script = 'test -x /opt/text && kind=tool || kind=plain; echo "$(/opt/tool hi), $(cat /opt/text), $kind" > /tmp/line'
     assert (
         parameter(pods.sh(script, inputs=[tool, text], outputs=files(line="/tmp/line")), "line")
         == "tool says hi, ünï, plain"
@@ -107,8 +107,12 @@ def test_raw_with_mode(pods: Pods) -> None:
 def test_artifacts_on_a_mounted_volume(pods: Pods, store: str, tmp_path: Path) -> None:
     (tmp_path / "desk").mkdir()
     before = {"name": "before", "path": "/desk/before", "raw": {"data": "one"}}
-    fields = {"main": {"volumeMounts": [{"name": "desk", "mountPath": "/desk"}]}, "volumes": {"desk": str(tmp_path / "desk")},
-              "outputs": {"artifacts": [{"name": "after", "path": "/desk/after"}]}, "store": store}  # fmt: skip
+    fields = {
+        "main": {"volumeMounts": [{"name": "desk", "mountPath": "/desk"}]},
+        "volumes": {"desk": str(tmp_path / "desk")},
+        "outputs": {"artifacts": [{"name": "after", "path": "/desk/after"}]},
+        "store": store,
+    }
     once = pods.sh('echo "$(cat /desk/before)+1" > /desk/after', inputs=[before], **fields)
     again = {**kept(once, "after"), "path": "/desk/before"}
     assert pods.sh('echo "$(cat /desk/before)+1" > /desk/after', inputs=[again], **fields).phase == "Succeeded"
@@ -190,9 +194,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
         *(f"-{n}={p}" for n, p in ports.items()),
     ]
     keys = {"accessKey": "key", "secretKey": "sesame-open"}
+    environment = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "sesame-open", "HOME": str(directory)}
     with open(directory / "log", "wb") as log:
-        server = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log,
-                                  env={"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "sesame-open", "HOME": str(directory)})  # fmt: skip
+        server = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log, env=environment)
     location = {"endpoint": f"127.0.0.1:{ports['s3.port']}", "insecure": True, "bucket": "kept", **keys}
     client = boto3.client("s3", endpoint_url=f"http://{location['endpoint']}", region_name="us-east-1",
                           aws_access_key_id="key", aws_secret_access_key="sesame-open")  # fmt: skip
@@ -214,9 +218,9 @@ def _free_ports(count: int) -> list[int]:
     """Free ports that leave room for the gRPC port that SeaweedFS opens 10000 above each."""
     found: list[int] = []
     for port in range(20_000 + time.time_ns() // 1000 % 10_000, 55_000, 11):
-        with suppress(OSError), closing(socket.create_server(("127.0.0.1", port))):
-            with closing(socket.create_server(("127.0.0.1", port + 10_000))):
-                found.append(port)
+        both = [("127.0.0.1", port), ("127.0.0.1", port + 10_000)]
+        with suppress(OSError), closing(socket.create_server(both[0])), closing(socket.create_server(both[1])):
+            found.append(port)
         if len(found) == count:
             break
     return found

@@ -51,7 +51,8 @@ def test_environment_is_the_pods_own(pods: Pods, monkeypatch: pytest.MonkeyPatch
     ]
     spec = pods.spec(
         "sh", "-c", 'echo "$1|$PHRASE|$RUN|$SECRET_OF_THE_ENGINE|$POD_IP"; cat /proc/1/environ /proc/self/environ',
-        main={"args": ["sh", "$(COLOUR)"], "env": variables}, environment={"RUN": "r1"}, capture_result=True, ip="127.0.9.9",
+        main={"args": ["sh", "$(COLOUR)"], "env": variables}, environment={"RUN": "r1"}, capture_result=True,
+        ip="127.0.9.9",
     )  # fmt: skip
     result = pods.run(spec).outputs["result"]
     assert result.splitlines()[0] == "dark red|so dark red, $(NO_SUCH), $(COLOUR)|r1||127.0.9.9"
@@ -60,7 +61,8 @@ def test_environment_is_the_pods_own(pods: Pods, monkeypatch: pytest.MonkeyPatch
 
 def test_hostile_values_arrive_as_written(pods: Pods) -> None:
     odd = "dq\" sq' bs\\ dollar$HOME tab\t <a&b> {{x}} %s ünï ☃ 🎈\nsecond line; exit 9"
-    spec = pods.spec("sh", "-c", 'printf %s "$ODD" > /tmp/a; printf %s "$1" > /tmp/b', outputs=files(a="/tmp/a", b="/tmp/b"),
+    script = 'printf %s "$ODD" > /tmp/a; printf %s "$1" > /tmp/b'
+    spec = pods.spec("sh", "-c", script, outputs=files(a="/tmp/a", b="/tmp/b"),
                      main={"env": [{"name": "ODD", "value": odd}], "args": ["sh", odd]})  # fmt: skip
     status = pods.run(spec)
     assert (parameter(status, "a"), parameter(status, "b")) == (odd, odd)
@@ -83,7 +85,11 @@ def test_working_directory_is_made_and_entered(pods: Pods) -> None:
 
 
 def test_script_is_a_file_after_the_arguments(pods: Pods) -> None:
-    source = "case $- in *e*) echo flag > /tmp/flag;; esac\nprintf '%s' 'two $$ four $$$$ \"q\" ☃' > /tmp/text\n[ -f \"$0\" ]"
+    source = (
+        "case $- in *e*) echo flag > /tmp/flag;; esac\n"
+        "printf '%s' 'two $$ four $$$$ \"q\" ☃' > /tmp/text\n"
+        '[ -f "$0" ]'
+    )
     spec = pods.spec("sh", main={"args": ["-e"]}, source=source, outputs=files(flag="/tmp/flag", text="/tmp/text"))
     status = pods.run(spec)
     assert status.phase == "Succeeded"
@@ -142,9 +148,14 @@ def test_volumes(pods: Pods, tmp_path) -> None:
         {"name": "data", "mountPath": "/workspace/inner", "subPath": "a/b"},
         {"name": "data", "mountPath": "/frozen", "readOnly": True},
     ]
-    script = "/opt/code/tool > /workspace/one; echo two > /workspace/inner/two; (echo > /frozen/x) 2>/dev/null || echo refused > /tmp/r"
-    spec = pods.spec("sh", "-c", script, main={"volumeMounts": mounts}, volumes={"data": str(data)},
-                     image_roots={"test": {"/opt/code": str(code)}}, outputs=files(one="/workspace/one"))  # fmt: skip
+    script = (
+        "/opt/code/tool > /workspace/one; echo two > /workspace/inner/two; "
+        "(echo > /frozen/x) 2>/dev/null || echo refused > /tmp/r"
+    )
+    spec = pods.spec(
+        "sh", "-c", script, main={"volumeMounts": mounts}, volumes={"data": str(data)},
+        image_roots={"test": {"/opt/code": str(code)}}, outputs=files(one="/workspace/one"),
+    )  # fmt: skip
     status = pods.run(spec)
     assert parameter(status, "one") == "tool"
     assert (data / "one").read_text() == "tool\n" and (data / "a/b/two").read_text() == "two\n"
@@ -253,7 +264,8 @@ def test_kill_does_not_wait(pods: Pods) -> None:
 
 def test_what_a_container_leaves_running_ends_with_it(pods: Pods, tmp_path) -> None:
     (tmp_path / "d").mkdir()
-    script = "for i in 1 2 3; do (setsid sh -c 'while :; do date > /d/alive; sleep 0.05; done' >/dev/null 2>&1 &); done; sleep 0.3"
+    loop = "setsid sh -c 'while :; do date > /d/alive; sleep 0.05; done' >/dev/null 2>&1"
+    script = f"for i in 1 2 3; do ({loop} &); done; sleep 0.3"
     spec = pods.spec(
         "sh",
         "-c",

@@ -68,8 +68,10 @@ def test_pods_outlive_a_killed_engine_and_are_taken_up(pods: Pods, tmp_path: Pat
     go.mkdir()
     script = "until [ -f /go/now ]; do sleep 0.05; done; echo x >> /go/ran; echo done > /tmp/word"
     specs = [
-        replace(pods.spec("sh", "-c", script, main={"volumeMounts": [{"name": "go", "mountPath": "/go"}]}, capture_result=True,
-                          volumes={"go": str(go)}, outputs=files(word="/tmp/word")), directory=str(root / name), id=name)
+        replace(
+            pods.spec("sh", "-c", script, main={"volumeMounts": [{"name": "go", "mountPath": "/go"}]}),
+            id=name, directory=str(root / name), volumes={"go": str(go)}, outputs=files(word="/tmp/word"),
+        )
         for name in ("one", "two")
     ]  # fmt: skip
     command = [sys.executable, "-c", ENGINE, str(root), pods.driver, *(json.dumps(asdict(s)) for s in specs)]
