@@ -19,6 +19,7 @@ from posttrain.engine import memory, processes
 from posttrain.engine.container import memory_prefix
 from posttrain.engine.poddir import PodDirectory
 from posttrain.engine.pods import LOST, PodRunner, wake
+from posttrain.engine.podspec import PodSpec
 from posttrain.errors import UserError
 from tests.engine.pods.conftest import Pods, files, parameter
 
@@ -216,11 +217,11 @@ def test_many_pods_leave_nothing(pods: Pods) -> None:
     zygote = pods.runner._zygote.pid
     while processes.children(zygote):
         time.sleep(0.02)
-    before = _inventory(zygote)
     specs = [
         pods.spec("sh", "-c", f"sleep 0.1; exit {i % 2}", main={"resources": {"limits": {"memory": "1Gi"}}})
         for i in range(150)
     ]
+    before = _inventory(zygote, specs)
     waiting = {spec.id: spec for spec in specs}
     for spec in specs:
         pods.runner.start(spec)
@@ -232,19 +233,22 @@ def test_many_pods_leave_nothing(pods: Pods) -> None:
                 del waiting[id]
     assert [pods.runner.status(s.directory).phase for s in specs] == ["Succeeded", "Failed"] * 75
     end = time.monotonic() + 10
-    while (after := _inventory(zygote)) != before and time.monotonic() < end:
+    while (after := _inventory(zygote, specs)) != before and time.monotonic() < end:
         time.sleep(0.1)
     assert after == before
     assert all(not os.path.exists(f"{s.directory}/root") for s in specs)
 
 
-def _inventory(zygote: int) -> dict[str, object]:
-    """What a pod could leave behind on the machine and in the two processes that start it."""
+def _inventory(zygote: int, specs: list[PodSpec]) -> dict[str, object]:
+    """What the pods could leave behind on the machine and in the two processes that start them."""
     hierarchy, _ = memory._find()
+    groups = {p.name for p in hierarchy.parent.glob("posttrain-*")} if hierarchy else set()
+    mounts = Path("/proc/self/mounts").read_text()
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
         "zygote's descriptors": len(os.listdir(f"/proc/{zygote}/fd")),
         "zygote's children": processes.children(zygote),
-        "mounts": Path("/proc/self/mounts").read_text(),
-        "groups": [p.name for p in hierarchy.parent.glob("posttrain-*")] if hierarchy else [],
+        "mounts": [s.id for s in specs if s.directory in mounts],
+        "groups": [name for name in groups if name.startswith(tuple(memory_prefix(s.directory) for s in specs))],
+        "processes": list(processes.marked(str(Path(specs[0].directory).parent))),
     }
