@@ -1,8 +1,9 @@
 """The part of verifying that runs others' code: math-verify and reasoning-gym, in a child process.
 
 Both may take for ever on a hostile expression (`9**9**9`), and math-verify's own time-out rests on SIGALRM, which
-fails silently off the main thread. So they run in one child that is killed when an answer takes longer than
-`TIME_LIMIT` seconds or when it outgrows `MEMORY` bytes; the verdict is then "wrong".
+fails silently off the main thread. So they run in one child that is killed when an answer takes more than
+`TIME_LIMIT` seconds of its processor time or outgrows `MEMORY` bytes; the verdict is then "wrong". Time on the clock
+would let the verdict depend on what else the machine does; `STUCK_LIMIT` of it is the last resort.
 
 Invariant: nothing that a model wrote is run as Python. Several scorers of reasoning-gym hand the answer to `eval`
 or to sympy's parser, which is one; they get an answer only when it can call nothing (`callable_free`).
@@ -15,6 +16,7 @@ import logging
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -25,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 TIME_LIMIT = 5.0
-START_LIMIT = 60.0  # importing both libraries on a busy machine
+STUCK_LIMIT = 120.0
+START_LIMIT = 600.0  # importing both libraries on a busy machine
 MEMORY = 4 << 30
 
 log = logging.getLogger(__name__)
@@ -47,8 +50,8 @@ class Judge:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def ask(self, *question: Any, limit: float = TIME_LIMIT) -> Any:
-        """The child's answer; None where it took longer than `limit` seconds or died over it."""
+    def ask(self, *question: Any, limit: float = STUCK_LIMIT) -> Any:
+        """The child's answer; None where it died over it, or took longer than `limit` seconds."""
         with self._lock:
             child = self._alive()
             assert child.stdin is not None
@@ -85,7 +88,7 @@ class Judge:
                 raise TimeoutError(f"no answer within {limit:g} s")
             part = os.read(self._child.stdout.fileno(), 1 << 16)
             if not part:
-                raise EOFError("the child ended")
+                raise EOFError("the child ended over it")
             received += part
         return received
 
@@ -101,7 +104,7 @@ def _shared(process: int) -> Judge:
     return Judge()
 
 
-def judge(*question: Any, limit: float = TIME_LIMIT) -> Any:
+def judge(*question: Any, limit: float = STUCK_LIMIT) -> Any:
     """Ask this process's judge. A fork gets its own: two processes on one pair of pipes would mix answers."""
     return _shared(os.getpid()).ask(*question, limit=limit)
 
@@ -161,11 +164,14 @@ def _serve() -> None:
     print("true", file=answers, flush=True)
     for line in sys.stdin:
         kind, *arguments = json.loads(line)
+        if kind != "known":  # which loads the libraries
+            signal.setitimer(signal.ITIMER_PROF, TIME_LIMIT)  # SIGPROF ends the process, whatever it is doing
         try:
             verdict = QUESTIONS[kind](*arguments)
         except Exception as problem:  # a scorer's own failure on a strange answer is the answer's fault
             print(f"{kind} verifier: {type(problem).__name__}: {problem}", file=sys.stderr)
             verdict = False
+        signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps(bool(verdict)), file=answers, flush=True)
 
 

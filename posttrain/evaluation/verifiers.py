@@ -1,7 +1,7 @@
 """Verifiers: whether a completion answers its prompt, by rule and without a model.
 
 Invariants: `score` never raises for anything a model may write, never runs it as code, and ends within
-`TIME_LIMIT` seconds; the same arguments always give the same verdict.
+`TIME_LIMIT` seconds of processor time; the same arguments always give the same verdict.
 
     exact                  the text is the answer's, blanks collapsed; metadata: {"ignore_case": bool}
     numeric                the number is the answer's; metadata: {"tolerance": float}, relative or absolute, default 0
@@ -120,7 +120,10 @@ def _known(verifier: str) -> None:
     if verifier != "math" and name == verifier:
         remedy = "known: exact, numeric, math, reasoning_gym:DATASET"
         raise UserError("is no verifier", field="verifier", value=verifier, remedy=remedy)
-    if not judge("known", name, limit=START_LIMIT):
+    found = judge("known", name, limit=START_LIMIT)
+    if found is None:
+        raise UserError("could not be loaded", field="verifier", value=verifier, remedy="see the log")
+    if not found:
         raise UserError("reasoning-gym has no such data set", field="verifier", value=verifier)
 
 

@@ -77,6 +77,7 @@ def _dtype(release: Path) -> torch.dtype:
 @torch.no_grad()
 def _logprobs(model: PreTrainedModel, prompts: Sequence[list[int]]) -> list[torch.Tensor]:
     model.eval()
+    model.set_attn_implementation("eager")  # training's own takes packed documents only
     found = []
     for tokens in prompts:
         logits_TV = model(input_ids=torch.tensor([tokens], device=model.device), use_cache=False).logits[0]

@@ -37,13 +37,17 @@ class Config:
     sampling: Sampling = field(default_factory=Sampling)
     answer: AnswerForm = field(default_factory=AnswerForm)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    few_shot: int = 0  # solved rows put before every prompt
+    examples: str = ""  # the table that they are taken from, one that prepare_data wrote for training
     limit: int = 0  # only the first rows of the set; 0: all
     confidence: float = 0.95
     shown: int = 12  # samples kept in the summary for the report
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
-        for name in ("limit", "shown"):
+        if self.few_shot and not self.examples:
+            raise UserError("needs a table of solved rows", field="examples", remedy="name one, or set few_shot to 0")
+        for name in ("few_shot", "limit", "shown"):
             if getattr(self, name) < 0:
                 raise UserError("must be at least 0", field=name, value=getattr(self, name))
 

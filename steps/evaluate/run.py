@@ -6,6 +6,7 @@ import time
 from posttrain.contract import StepContext
 from posttrain.contract.files import write_json
 from posttrain.evaluation.evaluate import evaluate
+from posttrain.evaluation.few_shot import with_examples
 from posttrain.evaluation.rows import read_rows
 from posttrain.evaluation.sampler import Sampler
 from posttrain.evaluation.schema import How, Result, to_table
@@ -23,6 +24,10 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Outputs:
     check_digest(model, inputs.model, field="evaluate.model")
     table = open_table(context.workspace, inputs.data, field="evaluate.data", verify=True).to_table()
     rows = read_rows(table, field="evaluate.data", limit=config.limit)
+    if config.few_shot:
+        field = "evaluate.examples"
+        solved = open_table(context.workspace, config.examples, field=field, verify=True).to_table(columns=["messages"])
+        rows = with_examples(rows, solved, config.few_shot, field=field)
     how = How(config.sampling, config.answer)
 
     with context.progress.task("load model", 1, "models") as task:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posttrain.errors import UserError
+from posttrain.evaluation.few_shot import with_examples
 from posttrain.evaluation.gate import decide
 from posttrain.evaluation.rows import read_rows
 from posttrain.evaluation.schema import How, Result, from_table, to_table
@@ -69,6 +70,24 @@ def test_a_limit_takes_the_first_rows():
     table = pa.Table.from_pylist([row(id=str(n)) for n in range(5)])
     assert [r.id for r in read_rows(table, field="x", limit=2)] == ["0", "1"]
     assert len(read_rows(table, field="x", limit=0)) == 5
+
+
+def solved(*questions: str) -> pa.Table:
+    turns = [
+        [{"role": "system", "content": "S"}, {"role": "user", "content": q}, {"role": "assistant", "content": f"={q}"}]
+        for q in questions
+    ]
+    return pa.table({"messages": [json.dumps(t) for t in turns]})
+
+
+def test_few_shot_puts_solved_rows_before_a_prompt_and_never_the_prompt_itself():
+    system = json.dumps([{"role": "system", "content": "be brief"}, {"role": "user", "content": "1 + 1"}])
+    (asked,) = read_rows(pa.Table.from_pylist([row(messages=system)]), field="x")
+    (found,) = with_examples([asked], solved("1 + 1", "2 + 2", "3 + 3", "4 + 4"), 2, field="examples")
+    assert [m["content"] for m in found.messages] == ["be brief", "2 + 2", "=2 + 2", "3 + 3", "=3 + 3", "1 + 1"]
+    assert (found.prompt, found.id) == (asked.prompt, asked.id)
+    with pytest.raises(UserError, match="has only 1 rows that the set does not ask"):
+        with_examples([asked], solved("1 + 1", "2 + 2"), 2, field="examples")
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["easy", "hard"])), min_size=1, max_size=30))
