@@ -17,5 +17,5 @@ def fix(*, seed: int, threads: int, device: torch.device) -> int:
     threads = threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(device.type == "cpu")
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a search for defects, paid at every allocation
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs each allocation
     return threads

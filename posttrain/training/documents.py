@@ -14,6 +14,7 @@ from typing import Any
 
 from posttrain.contract.progress import Progress
 from posttrain.errors import UserError
+from posttrain.lake import open_table
 from posttrain.training.chat import Chat, Document, read_messages
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,6 @@ class Corpus:
 
 def read_rows(workspace: Path, ref: str, *, field: str) -> list[Row]:
     """All rows of the table. Raises UserError naming `field` where there are none."""
-    from posttrain.lake import open_table
-
     rows = open_table(workspace, ref, field=field).to_table().to_pylist()
     if not rows:
         raise UserError("holds no rows", field=field, value=ref, remedy="prepare data that leaves some")

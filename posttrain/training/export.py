@@ -13,10 +13,11 @@ from pathlib import Path
 
 from posttrain.contract.digest import digest_tree
 from posttrain.contract.files import staged_directory, write_json
+from posttrain.models.prepare import MADE_FROM
 from posttrain.training.model import DTYPES, TrainedModel
 
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx", ".ot"}
-_ABOUT_THE_SOURCE = {"README.md", "record.json"}
+_ABOUT_THE_SOURCE = {"README.md", MADE_FROM}
 
 
 def export(model: TrainedModel, source: Path, target: Path, *, dtype: str) -> str:

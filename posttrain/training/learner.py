@@ -38,10 +38,10 @@ class UpdateResult(NamedTuple):
 class Learner:
     """A model, its optimiser and the strategy by which an update is shared out."""
 
-    def __init__(self, model: TrainedModel, config: Training, strategy: Strategy):
+    def __init__(self, model: TrainedModel, config: Training, strategy: Strategy, *, scorer: type[Scorer] = Scorer):
         self.model, self._strategy, self._clip = model, strategy, config.clip
         self._optimizer = build_optimizer(model.weights, config)
-        self._score = Scorer(model.module, logit_positions=config.logit_positions)
+        self._score = scorer(model.module, logit_positions=config.logit_positions)
 
     def update(
         self,

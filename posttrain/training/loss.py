@@ -32,16 +32,16 @@ class Scorer:
         }  # fmt: skip
         if not self._plain_head:
             logits_PV = self._model(**places, logits_to_keep=row.predicts_P).logits[0]
-            return _logprobs(logits_PV, row.targets_P)
+            return logprobs_of(logits_PV, row.targets_P)
         hidden_1TW = self._model.get_decoder()(**places).last_hidden_state
         hidden_PW = hidden_1TW[0].index_select(0, row.predicts_P)
         head = self._model.get_output_embeddings()
         assert head is not None
         if len(hidden_PW) <= self._chunk:
-            return _logprobs(head(hidden_PW), row.targets_P)
+            return logprobs_of(head(hidden_PW), row.targets_P)
 
         def part(hidden_CW: torch.Tensor, targets_C: torch.Tensor) -> torch.Tensor:
-            return _logprobs(head(hidden_CW), targets_C)
+            return logprobs_of(head(hidden_CW), targets_C)
 
         return torch.cat(
             [
@@ -58,7 +58,7 @@ def cross_entropy_sum(logprobs_P: torch.Tensor) -> torch.Tensor:
     return -logprobs_P.sum()
 
 
-def _logprobs(logits_CV: torch.Tensor, targets_C: torch.Tensor) -> torch.Tensor:
+def logprobs_of(logits_CV: torch.Tensor, targets_C: torch.Tensor) -> torch.Tensor:
     logits_CV = logits_CV.float()
     return logits_CV.gather(1, targets_C[:, None])[:, 0] - logits_CV.logsumexp(1)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from posttrain.contract.digest import digest_value
 from posttrain.errors import UserError
+from posttrain.evaluation.verifiers import score
 from posttrain.training.chat import read_messages
 from posttrain.training.config import Selection
 from posttrain.training.documents import Row
@@ -51,8 +52,6 @@ def select(rows: Sequence[Row], config: Selection, *, seed: int, verify: Verify)
 
 def by_verifier(row: Row, text: str) -> bool:
     """Whether the row's own verifier holds `text` to be right and well formed."""
-    from posttrain.evaluation.verifiers import score
-
     verdict = score(row["verifier"], row["answer"], row["metadata"], text)
     return verdict.correct and verdict.well_formed
 
