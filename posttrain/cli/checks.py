@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from posttrain import engine
+from posttrain.engine.linting.carried import not_carried
 from posttrain.engine.manifest import parse
 from posttrain.errors import UserError
 from posttrain.validation import check_route
@@ -30,9 +31,11 @@ def read_manifest(source: str) -> engine.Manifest:
     return engine.load(sys.stdin.read() if source == "-" else Path(source))
 
 
-def findings_of(source: str) -> list[str]:
-    """Everything that is wrong with a manifest, one line each."""
-    return [str(finding) for finding in engine.lint(parse(sys.stdin.read() if source == "-" else Path(source)))]
+def findings_of(source: str, *, here: bool) -> list[str]:
+    """Everything that is wrong with a manifest, one line each; `here`: what this machine's engine cannot run, too."""
+    manifest = parse(sys.stdin.read() if source == "-" else Path(source))
+    elsewhere = set() if here else set(not_carried(manifest))
+    return [str(finding) for finding in engine.lint(manifest) if finding not in elsewhere]
 
 
 def is_manifest(what: str) -> bool:

@@ -78,11 +78,14 @@ def render(
 
 
 @app.command()
-def lint(manifest: Annotated[str, typer.Argument(metavar="FILE", help="A manifest; - reads standard input.")]) -> None:
-    """Check a manifest: keys that Argo does not know, references that lead nowhere, what the engine cannot run."""
+def lint(
+    manifest: Annotated[str, typer.Argument(metavar="FILE", help="A manifest; - reads standard input.")],
+    here: Annotated[bool, typer.Option("--here", help="Name what the embedded engine cannot run, too.")] = False,
+) -> None:
+    """Check a manifest by Argo's rules: keys and types that Argo does not know, references that lead nowhere."""
     from posttrain.cli.checks import findings_of
 
-    found = findings_of(manifest)
+    found = findings_of(manifest, here=here)
     for line in found:
         typer.echo(line, err=True)
     if found:

@@ -110,10 +110,11 @@ def graph_chart(steps: Sequence[StepView]) -> Markup:
     for source, target in essential(waits_for):
         (x1, y1), (x2, y2) = corner(source), corner(target)
         x1, y1, y2 = x1 + box, y1 + tall / 2, y2 + tall / 2
-        bend = (x2 - x1) / 2
+        turn = x2 - (across - box)  # an edge over several columns keeps its row until the last gap
+        bend = (turn + x2) / 2
         parts.append(
-            f'<path class="edge" d="M{x1:.0f},{y1:.0f} C{x1 + bend:.0f},{y1:.0f} {x2 - bend:.0f},{y2:.0f} '
-            f'{x2:.0f},{y2:.0f}"/>'
+            f'<path class="edge" d="M{x1:.0f},{y1:.0f} H{turn:.0f} '
+            f'C{bend:.0f},{y1:.0f} {bend:.0f},{y2:.0f} {x2:.0f},{y2:.0f}"/>'
         )
     for step in steps:
         x, y = corner(step.name)

@@ -105,7 +105,7 @@ def _view(directory: Path, state: StepState, record: JSON | None) -> StepView:
     )
     if record:  # a node counts from when it was planned, and a pod may have waited for room
         return replace(view, started=record["timings"]["started"], seconds=record["timings"]["seconds"])
-    if state.started and state.finished:
+    if state.started and state.finished and state.phase not in ("Omitted", "Skipped"):
         return replace(view, seconds=state.finished - state.started)
     return view if state.phase != WAITING else replace(view, message="has not started")
 
