@@ -1,14 +1,20 @@
 """What the embedded engine costs, against a bare subprocess measured in the same run.
 
-    python benchmarks/engine.py             overhead per pod, pods at once
-    python benchmarks/engine.py --quick     fewer rounds
+    python benchmarks/engine.py                 all of it, some minutes
+    python benchmarks/engine.py --quick         fewer rounds, smaller workflows
+    KUBECONFIG=… python benchmarks/engine.py --image busybox:1
+                                                also the same workflow on that cluster, as a ratio
 
 A pod is `true` in a container: from `start` to the moment that the engine knows it has Succeeded.
+Workflows are DAGs: a fan-out of tasks that depend on nothing, and a chain. Those that measure the
+engine alone have suspend nodes of no duration, the others pods.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -21,24 +27,33 @@ from rich.console import Console
 from rich.table import Table
 
 from posttrain.engine import isolation
+from posttrain.engine.engine import Engine
+from posttrain.engine.manifest import load
 from posttrain.engine.pods import PodRunner
 from posttrain.engine.podspec import PodSpec
 
 BAR_MS = 50.0  # for a pod with isolation, over a bare subprocess
+GROWTH_BAR = 1.5
+SUSPEND = {"suspend": {"duration": "0"}}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    rounds = 20 if parser.parse_args().quick else 100
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller workflows")
+    parser.add_argument("--image", help="an image with `true` that the cluster of KUBECONFIG has")
+    options = parser.parse_args()
+    rounds, small = (20, 100) if options.quick else (100, 1000)
     console = Console()
-    with tempfile.TemporaryDirectory(prefix="posttrain-benchmark-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="posttrain-benchmark-") as place:
+        scratch = Path(place)
         drivers: list[isolation.Driver] = ["bubblewrap", "paths"]
         if isolation.choose().driver != "bubblewrap":
             console.print(f"no isolation here: {isolation.choose().reason}")
             drivers = ["paths"]
-        console.print(overhead(Path(scratch), drivers, rounds))
-        console.print(at_once(Path(scratch), drivers, 2 * rounds))
+        console.print(overhead(scratch, drivers, rounds))
+        console.print(at_once(scratch, drivers, 2 * rounds))
+        console.print(growth(scratch, small, 10 * small))
+        console.print(with_pods(scratch, small, options.image if os.environ.get("KUBECONFIG") else None))
 
 
 def overhead(scratch: Path, drivers: list[isolation.Driver], rounds: int) -> Table:
@@ -86,6 +101,92 @@ def at_once(scratch: Path, drivers: list[isolation.Driver], count: int) -> Table
             took = time.perf_counter() - begun
         table.add_row(f"pods, {driver}", f"{took:.2f}", f"{1000 * took / count:.1f}", f"{took / peer:.1f}")
     return table
+
+
+def growth(scratch: Path, small: int, large: int) -> Table:
+    """The engine's own time per node, and how it grows with the workflow."""
+    title = f"Nodes without pods; the bar is {GROWTH_BAR} for ms per node at {large:,} over {small:,}"
+    table = Table("", f"{small:,} nodes, ms each", f"{large:,} nodes, ms each", "ratio", title=title)
+    for shape in ("fan-out", "chain"):
+        each = [1000 * run(scratch, workflow(shape, count, SUSPEND)) / count for count in (small, large)]
+        ratio = each[1] / each[0]
+        verdict = "within" if ratio <= GROWTH_BAR else "ABOVE"
+        table.add_row(shape, f"{each[0]:.2f}", f"{each[1]:.2f}", f"{ratio:.2f} ({verdict})")
+    return table
+
+
+def with_pods(scratch: Path, count: int, image: str | None) -> Table:
+    """Workflows of small pods, against a loop of bare subprocesses and, where there is one, a cluster."""
+    table = Table("", "seconds", "ms a node", "over bare", title=f"DAG of {count:,} small pods")
+    begun = time.perf_counter()
+    for _ in range(count):
+        bare()
+    peer = time.perf_counter() - begun
+    table.add_row("bare subprocesses, one by one", f"{peer:.2f}", f"{1000 * peer / count:.1f}", "1")
+    took = run(scratch, workflow("fan-out", count, pod("none")))
+    table.add_row("fan-out on the engine", f"{took:.2f}", f"{1000 * took / count:.1f}", f"{took / peer:.1f}")
+    chained = count // 10
+    took = run(scratch, workflow("chain", chained, pod("none")))
+    each = 1000 * took / chained
+    table.add_row(
+        f"chain of {chained} on the engine", f"{took:.2f}", f"{each:.1f}", f"{each * count / 1000 / peer:.1f}"
+    )
+    if image is not None:
+        few = min(count, 20)  # a cluster of one node takes seconds for each
+        ours = run(scratch, workflow("chain", few, pod("none")))
+        theirs = run_on_cluster(workflow("chain", few, pod(image)))
+        table.add_row(f"chain of {few} on the engine", f"{ours:.2f}", f"{1000 * ours / few:.1f}", "")
+        over = f"{theirs / ours:.0f} times the engine"
+        table.add_row(f"chain of {few} on the cluster", f"{theirs:.2f}", f"{1000 * theirs / few:.1f}", over)
+    return table
+
+
+def workflow(shape: str, count: int, leaf: dict) -> dict:
+    depends = [{"depends": f"t{i - 1}"} if shape == "chain" and i else {} for i in range(count)]
+    tasks = [{"name": f"t{i}", "template": "leaf", **depends[i]} for i in range(count)]
+    templates = [{"name": "main", "dag": {"tasks": tasks}}, {"name": "leaf", **leaf}]
+    name = f"{shape}-{count}-{'pods' if 'container' in leaf else 'nodes'}"
+    spec = {"entrypoint": "main", "templates": templates}
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": spec}
+
+
+def pod(image: str) -> dict:
+    return {"container": {"image": image, "imagePullPolicy": "IfNotPresent", "command": ["true"]}}
+
+
+def run(scratch: Path, manifest: dict) -> float:
+    """Seconds from the start of a submitted workflow to its end on the embedded engine."""
+    file = scratch / f"{manifest['metadata']['name']}.json"
+    file.write_text(json.dumps(manifest))
+    with tempfile.TemporaryDirectory(dir=scratch) as workspace:
+        engine = Engine(workspace)
+        name = engine.submit(load(file))
+        begun = time.perf_counter()
+        phase = engine.run(name)
+        took = time.perf_counter() - begun
+    assert phase == "Succeeded", phase
+    return took
+
+
+def run_on_cluster(manifest: dict, namespace: str = "argo") -> float:
+    """Seconds from creation to the end that the controller records, on the cluster of KUBECONFIG."""
+    from kubernetes import client, config
+
+    config.load_kube_config()
+    workflows = client.CustomObjectsApi()
+    kind = {"group": "argoproj.io", "version": "v1alpha1", "namespace": namespace, "plural": "workflows"}
+    made = {**manifest, "metadata": {"generateName": "posttrain-benchmark-"}}
+    name = workflows.create_namespaced_custom_object(**kind, body=made)["metadata"]["name"]
+    begun = time.perf_counter()
+    try:
+        while True:
+            phase = workflows.get_namespaced_custom_object(**kind, name=name).get("status", {}).get("phase")
+            if phase in ("Succeeded", "Failed", "Error"):
+                assert phase == "Succeeded", phase
+                return time.perf_counter() - begun
+            time.sleep(0.2)
+    finally:
+        workflows.delete_namespaced_custom_object(**kind, name=name)
 
 
 def bare() -> None:
