@@ -47,7 +47,7 @@ class Container:
 
     def prepare(self) -> None:
         """Make the container's own directories; inputs may then be put into them."""
-        for path in ("/tmp", "/var/tmp", "/srv"):
+        for path in ("/tmp", "/var/tmp", *(("/srv",) if self._driver == "paths" else ())):
             os.makedirs(self.layout.root + path, exist_ok=True)
         open(termination_log_of(self.spec, self.name), "w").close()
         for mount in self.layout.mounts:

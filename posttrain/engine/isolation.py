@@ -136,7 +136,9 @@ def options_for(layout: Layout, working_directory: str) -> list[str]:
     is one of its own, with the host's entries bound into it one by one; all else of the host is bound
     whole. Those that the pod reads from or puts files into (`kept`) lie on disk, in the layout's root.
     """
-    kept = {"/tmp", posixpath.dirname(SCRIPT), *map(posixpath.dirname, layout.declared)}
+    kept = {"/tmp", *map(posixpath.dirname, layout.declared)}
+    if os.path.exists(layout.root + SCRIPT):
+        kept.add(posixpath.dirname(SCRIPT))
     if working_directory != "/":
         kept.add(working_directory)
     kept = {path for path in kept if _is_own(path, layout)}

@@ -1,9 +1,10 @@
 """A pod's directory: its files, its lock and the engine's bell. Used by the engine and by supervisors.
 
     pod.json status.json logs/NAME      see podspec.py
-    lock pid stop                       who sees to the pod, and an order to stop it
+    lock                                held by the supervisor; says which process that is, and is filled up to a
+                                        size that makes room for the last status on a disk that has become full
+    stop                                an order to stop the pod
     root/NAME volumes/NAME              files of the containers and of the pod's own volumes, until it has ended
-    reserve                             room for the last status on a disk that has filled up meanwhile
 
 Every change of a status rings the bell, a FIFO beside the pods' directories: the supervisor writes
 the pod's id into it, and the engine sleeps until one comes. Nobody listening is no error.
@@ -24,7 +25,7 @@ from posttrain.engine import processes
 from posttrain.engine.podspec import PodStatus
 
 BELL = ".bell"
-_RESERVE = "reserve"
+_CLAIM_BYTES = 64
 _RESERVE_BYTES = 1 << 16
 
 
@@ -48,24 +49,21 @@ class PodDirectory:
         except OSError as problem:
             if problem.errno != errno.ENOSPC:
                 raise
-            Path(f"{self.path}/{_RESERVE}").unlink(missing_ok=True)
+            os.truncate(f"{self.path}/lock", _CLAIM_BYTES)
             self._replace("status.json", text)
         ring(os.path.dirname(self.path), id)
 
-    def reserve(self) -> None:
-        with open(f"{self.path}/{_RESERVE}", "wb") as out:
-            out.write(bytes(_RESERVE_BYTES))
-
-    def claim(self) -> None:
-        """Say which process the supervisor is."""
-        self._replace("pid", f"{os.getpid()} {processes.start_time(os.getpid())}".encode())
+    def claim(self, lock: int) -> None:
+        """Say, in the lock that this process holds, which process the supervisor is."""
+        os.pwrite(lock, f"{os.getpid()} {processes.start_time(os.getpid())}\n".encode(), 0)
 
     def supervisor(self) -> tuple[int, int] | None:
         """The supervisor's pid and start time, once it has claimed the pod."""
-        try:
-            pid, started = Path(f"{self.path}/pid").read_text().split()
-        except FileNotFoundError:
+        with open(f"{self.path}/lock", "rb") as source:
+            line, newline, _ = source.read(_CLAIM_BYTES).partition(b"\n")
+        if not newline:
             return None
+        pid, started = line.split()
         return int(pid), int(started)
 
     def request_stop(self, grace: float) -> None:
@@ -83,10 +81,14 @@ class PodDirectory:
         handle = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
         except BlockingIOError:
             os.close(handle)
             return None
+        return handle
+
+    def reserve(self, lock: int) -> None:
+        """Fill up the lock, so that a full disk is met before the pod runs."""
+        os.pwrite(lock, bytes(_RESERVE_BYTES), 0)
 
     def held(self) -> bool:
         """Whether a supervisor sees to the pod."""

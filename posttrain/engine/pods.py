@@ -69,7 +69,7 @@ class PodRunner:
                 if pod.status() != PodStatus():
                     self._rung.add(spec.id)
                     return
-                pod.reserve()
+                pod.reserve(lock)
                 limits = memory_limits([spec.main, *spec.init, *spec.sidecars])
                 spec = replace(spec, memory_limits=limits)
                 with open(f"{spec.directory}/pod.json", "w", encoding="utf-8", opener=_private) as out:
@@ -87,7 +87,7 @@ class PodRunner:
         """The pod's status; of a pod whose supervisor was killed it is Error, and its processes are ended first."""
         pod = PodDirectory(directory)
         status = pod.status()
-        if status.ended or pod.held():
+        if status.ended or pod.held() or not os.path.exists(f"{directory}/lock"):
             return status
         status = pod.status()  # it may have ended between the two looks
         return status if status.ended or pod.supervisor() is None else self._bury(pod)

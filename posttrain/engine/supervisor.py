@@ -48,7 +48,6 @@ class Supervisor:
         self._order = loop.create_future()
         loop.add_signal_handler(signal.SIGTERM, self._look_for_order)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        self.directory.claim()
         self._look_for_order()
         if self.spec.deadline_seconds is not None:
             loop.call_later(self.spec.deadline_seconds, self._cut_short, "deadline", self.spec.grace_seconds)
@@ -171,8 +170,9 @@ class Supervisor:
         self.directory.write_status(self.status, self.spec.id)
 
 
-def supervise(directory: str, driver: Driver) -> None:
-    """The life of a supervisor's process. SIGTERM is blocked when this is called."""
+def supervise(directory: str, driver: Driver, lock: int) -> None:
+    """The life of a supervisor's process, which holds the pod's `lock`. SIGTERM is blocked when this is called."""
+    PodDirectory(directory).claim(lock)
     with open(f"{directory}/pod.json", encoding="utf-8") as source:
         spec = PodSpec(**json.load(source))
     processes.adopt_orphans()

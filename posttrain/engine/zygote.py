@@ -84,7 +84,7 @@ def _fork(directory: str, driver: Driver, lock: int) -> int:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _let_go_of_all_but(lock)
-        supervisor.supervise(directory, driver)
+        supervisor.supervise(directory, driver, lock)
         os._exit(0)
     except BaseException:
         PodDirectory(directory).note(traceback.format_exc())

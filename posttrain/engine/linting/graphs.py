@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from posttrain.engine.graph.dag import Plan
@@ -57,16 +58,14 @@ class GraphChecks:
         if (step.get("hooks") or {}).get("exit") is not None or step.get("onExit"):
             self._offer(called, prefix, scope, aggregate=False)
         self.hooks(step.get("hooks") or {}, (*path, "hooks"), source)
-        self._resolvable(step, scope | self._inline(step), path)
+        self._resolvable(step, (scope, self.globals, self._inline(step)), path)
         self._offer(called, prefix, scope, aggregate=bool(step.get("withItems") or step.get("withParam")))
         if called is not None:
             self.supplied(called, step.get("arguments") or {}, path)
         return True
 
-    def _offer(
-        self: Checks, called: JSON | None, prefix: str, scope: set[str], *, aggregate: bool, ancestor: bool = False
-    ) -> None:
-        offered, added = scopes.of_outputs(called, prefix, aggregate=aggregate, ancestor=ancestor)
+    def _offer(self: Checks, called: JSON | None, prefix: str, scope: set[str], *, aggregate: bool) -> None:
+        offered, added = scopes.of_outputs(called, prefix, aggregate=aggregate)
         scope |= offered | added
         self.globals |= added
 
@@ -74,8 +73,8 @@ class GraphChecks:
         inputs = (holder.get("inline") or {}).get("inputs") or {}
         return {f"inputs.parameters.{one.get('name')}" for one in inputs.get("parameters") or []}
 
-    def _resolvable(self: Checks, holder: JSON, scope: set[str], path: Path) -> None:
-        unknown = scopes.unresolvable(holder, scope | self.globals)
+    def _resolvable(self: Checks, holder: JSON, layers: tuple[Container[str], ...], path: Path) -> None:
+        unknown = scopes.unresolvable(holder, *layers)
         if unknown is not None:
             self.say(path, f"failed to resolve {{{{{unknown}}}}}")
         self.functions({key: one for key, one in holder.items() if key != "inline"}, path)
@@ -136,28 +135,23 @@ class GraphChecks:
         if task.get("hooks"):
             scope.add(f"tasks.{name}.status")
         self.hooks(task.get("hooks") or {}, (*path, "hooks"), source)
-        own = scope | self._inline(task)
-        ancestors = plan.ancestors(name)
-        for one in ancestors:
-            other = plan.tasks[one]
-            aggregate = bool(other.get("withItems") or other.get("withParam"))
-            self._offer(called[one], f"tasks.{one}", own, aggregate=aggregate, ancestor=True)
         if not self._loop(task, path):
             return
-        self._resolvable(task, own | scopes.of_items(task), path)
+        layers = (scope, self.globals, self._inline(task), scopes.of_items(task), scopes.Statuses(plan, name))
+        self._resolvable(task, layers, path)
         self.arguments(task.get("arguments") or {}, (*path, "arguments"), need_values=True)
-        self._needed(task, ancestors, path)
+        self._needed(plan, task, path)
         found = called[name]
         if found is not None:
             self.supplied(found, task.get("arguments") or {}, path)
 
-    def _needed(self: Checks, task: JSON, ancestors: list[str], path: Path) -> None:
+    def _needed(self: Checks, plan: Plan, task: JSON, path: Path) -> None:
         """An argument that is an output of another task needs that task among its dependencies."""
         arguments = task.get("arguments") or {}
         for side, field in (("parameters", "value"), ("artifacts", "from")):
             for place, one in enumerate(arguments.get(side) or []):
                 text = one.get(field) or ""
-                if text.startswith("{{tasks.") and text.split(".")[1] not in ancestors:
+                if text.startswith("{{tasks.") and not plan.is_ancestor(text.split(".")[1], task["name"]):
                     self.say(
                         (*path, "arguments", side, place),
                         f"missing dependency '{text.split('.')[1]}' for {side[:-1]} '{one.get('name')}'",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Container
 from typing import Any
 
+from posttrain.engine.graph.dag import Plan
 from posttrain.engine.library import KINDS, kind_of
 from posttrain.engine.templates import tags
 
@@ -20,19 +23,34 @@ LEAVES = tuple(one for one in KINDS if one not in ("dag", "steps"))
 _RESULT_KINDS = ("container", "containerSet", "script", "data", "http", "plugin")
 
 
-def unresolvable(value: Any, scope: set[str]) -> str | None:
-    """The first simple tag in a JSON tree that must be known and is not."""
+class Statuses:
+    """The status of every task that one depends on, however far off; found out when asked for."""
+
+    def __init__(self, plan: Plan, task: str):
+        self._plan, self._task = plan, task
+
+    def __contains__(self, name: object) -> bool:
+        found = re.fullmatch(r"tasks\.(.+)\.status", str(name))
+        return found is not None and self._plan.is_ancestor(found[1], self._task)
+
+
+def unresolvable(value: Any, *layers: Container[str]) -> str | None:
+    """The first simple tag in a JSON tree that must be known and is in none of the layers."""
+
+    def known(name: str) -> bool:
+        return any(name in layer for layer in layers)
+
     for tag in tags(value):
         name = tag.strip()
-        if tag.startswith("=") or not name.startswith(CHECKED) or name in scope or "{{" in tag:
+        if tag.startswith("=") or not name.startswith(CHECKED) or known(name) or "{{" in tag:
             continue
         if name.startswith(_ALWAYS):
             continue
-        if name.startswith("item.") and ANY_ITEM in scope:
+        if name.startswith("item.") and known(ANY_ITEM):
             continue
-        if name.startswith("workflow.outputs.parameters.") and ANY_PARAMETER in scope:
+        if name.startswith("workflow.outputs.parameters.") and known(ANY_PARAMETER):
             continue
-        if name.startswith("workflow.outputs.artifacts.") and ANY_ARTIFACT in scope:
+        if name.startswith("workflow.outputs.artifacts.") and known(ANY_ARTIFACT):
             continue
         return tag
     return None
@@ -89,10 +107,9 @@ def of_items(task: JSON) -> set[str]:
     return {"item"} if task.get("withSequence") is not None else set()
 
 
-def of_outputs(template: JSON | None, prefix: str, *, aggregate: bool, ancestor: bool) -> tuple[set[str], set[str]]:
+def of_outputs(template: JSON | None, prefix: str, *, aggregate: bool) -> tuple[set[str], set[str]]:
     """What a step or task offers under `prefix`, and what it adds to the variables of the workflow."""
     found = {f"{prefix}.{one}" for one in ("id", "startedAt", "finishedAt", "hostNodeName")}
-    found |= {f"{prefix}.status"} if ancestor else set()
     added: set[str] = set()
     if template is None:
         return found, added

@@ -133,7 +133,8 @@ def test_a_pid_that_is_used_again_is_not_mistaken(pods: Pods) -> None:
     pods.wait(spec, lambda status: status.phase == "Running")
     victim = subprocess.Popen(["sleep", "60"])
     try:
-        Path(spec.directory, "pid").write_text(f"{victim.pid} 1")
+        with open(f"{spec.directory}/lock", "r+") as lock:
+            lock.write(f"{victim.pid} 1\n")
         pods.runner.kill(spec.directory)
         time.sleep(0.2)
         assert victim.poll() is None
