@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Annotated
 
@@ -64,6 +65,11 @@ def _show(comparisons: list[Comparison], title: str) -> None:
     styles = {"same": "green", "differs": "red", "measured": "dim"}
     grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, show_header=False)
     for c in comparisons:
-        shown = str(c.now) if c.verdict == "same" else f"{c.before} → {c.now}"
+        shown = _brief(c.now) if c.verdict == "same" else f"{_brief(c.before)} → {_brief(c.now)}"
         grid.add_row(c.name, Text(c.verdict, styles[c.verdict]), shown)
     Console(highlight=False, soft_wrap=True).print(grid)
+
+
+def _brief(value: object) -> str:
+    """A value with its digest cut to what tells it from others."""
+    return re.sub(r"(sha256:[0-9a-f]{12})[0-9a-f]{52}", r"\1…", str(value))

@@ -177,17 +177,19 @@ def route(
 def single(
     spec: StepSpec, profile: Profile, *, run: str, step: str, seed: int, config: dict[str, Any], inputs: dict[str, Any]
 ) -> Workflow:
-    """A workflow whose only pod is `step`, with inputs that are known: how a step is run again from its record."""
-    given = {"step": step, "config": _json(config)} | {k: _plain(v) for k, v in inputs.items()}
+    """A workflow whose only task is `step`, with inputs that are known: how a step is run again from its record."""
     with Workflow(
         name=run,
-        labels={"app.kubernetes.io/part-of": "posttrain", "posttrain/step": step} | profile.labels,
-        entrypoint=argo_name(spec.name),
-        arguments={"seed": str(seed)} | given,
+        labels={"app.kubernetes.io/part-of": "posttrain", "posttrain/step": argo_name(step)} | profile.labels,
+        entrypoint=ENTRYPOINT,
+        arguments={"seed": str(seed)},
         volumes=[_volume(name, volume) for name, volume in profile.volumes.items()],
         service_account_name=profile.service_account,
     ) as workflow:
         step_template(spec, profile)
+        with DAG(name=ENTRYPOINT):
+            known = {"step": step, "config": _json(config)} | {name: _plain(v) for name, v in inputs.items()}
+            Task(name=argo_name(step), template=argo_name(spec.name), arguments=known)
     return workflow
 
 
