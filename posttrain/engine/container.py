@@ -85,7 +85,10 @@ class Container:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._driver == "paths":
+        if self._sandbox is not None:
+            # bubblewrap tells the command's exit before the container's last processes are gone with their pid 1
+            await processes.adopted_has_ended(await self._sandbox.first)
+        elif self._driver == "paths":
             processes.sweep_below(os.getpid(), f"{self.spec.directory}/{self.name}")
         if self._reader >= 0:
             self._copy()
@@ -99,7 +102,7 @@ class Container:
             out_of_memory = code == 137 and self._memory.killed()
             self._memory.remove()
         if self._sandbox is not None and code == 1 and not await self._sandbox.made:
-            code, self._word = EXECUTOR, self._last_line()
+            code, self._word = EXECUTOR, logs.last_line(self.spec.directory, self.name)
         return Ended(self.name, code, out_of_memory, self._word or self._last_word())
 
     async def end(self, grace: float) -> Ended:
@@ -226,9 +229,6 @@ class Container:
                 return source.read(_WORD_BYTES).decode(errors="replace")
         except OSError:
             return ""
-
-    def _last_line(self) -> str:
-        return (logs.last_lines(self.spec.directory, self.name, 1) or ["bubblewrap cannot start"])[-1]
 
 
 def memory_prefix(directory: str) -> str:

@@ -7,13 +7,11 @@ supervisor. Only where a result is wanted does main's stdout come through the su
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 RESULT_BYTES = 262_144  # of a long result the last so many bytes are kept, as the controller does
 
 
-def path_of(directory: str | Path, container: str) -> str:
+def path_of(directory: str, container: str) -> str:
     return f"{directory}/logs/{container}"
 
 
@@ -22,32 +20,11 @@ def open_for_writing(directory: str, container: str) -> int:
     return os.open(path_of(directory, container), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
-def read(directory: str | Path, container: str, *, offset: int = 0) -> tuple[str, int]:
-    """The log from byte `offset` on, and the offset to read from next time. Empty where there is none yet."""
-    try:
-        with open(path_of(directory, container), "rb") as source:
-            source.seek(offset)
-            data = source.read()
-    except FileNotFoundError:
-        return "", offset
-    return data.decode(errors="replace"), offset + len(data)
-
-
-def names(directory: str | Path) -> Iterator[str]:
-    """The containers that have a log."""
-    folder = Path(directory) / "logs"
-    return iter(sorted(p.name for p in folder.iterdir())) if folder.is_dir() else iter(())
-
-
-def last_lines(directory: str | Path, container: str, count: int = 20) -> list[str]:
-    """The last lines of a log, for a message about a failure."""
-    try:
-        with open(path_of(directory, container), "rb") as source:
-            source.seek(0, os.SEEK_END)
-            source.seek(max(0, source.tell() - 400 * count))
-            return source.read().decode(errors="replace").splitlines()[-count:]
-    except FileNotFoundError:
-        return []
+def last_line(directory: str, container: str) -> str:
+    """The end of a log, for a message about a failure."""
+    with open(path_of(directory, container), "rb") as source:
+        source.seek(max(0, os.path.getsize(source.name) - 1000))
+        return (source.read().decode(errors="replace").splitlines() or [""])[-1]
 
 
 class Capture:

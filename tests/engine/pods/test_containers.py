@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from posttrain.engine import logs
 from posttrain.engine.kubelet import expand
 from tests.engine.pods.conftest import Pods, files, parameter
 
@@ -109,10 +109,18 @@ def test_a_log_holds_both_streams(pods: Pods) -> None:
         "sh", "-c", "echo out; echo err >&2", sidecars=[{"name": "beside", "command": ["sh", "-c", "echo hi; sleep 9"]}]
     )
     pods.run(spec)
-    text, offset = logs.read(spec.directory, "main")
-    assert sorted(text.splitlines()) == ["err", "out"] and offset == 8
-    assert logs.read(spec.directory, "main", offset=4)[0] == text[4:]
-    assert list(logs.names(spec.directory)) == ["beside", "main"]
+    written = {log.name: log.read_text() for log in Path(spec.directory, "logs").iterdir()}
+    assert sorted(written["main"].splitlines()) == ["err", "out"] and written["beside"] == "hi\n"
+
+
+def test_a_container_that_cannot_be_isolated_says_why(pods: Pods, tmp_path: Path) -> None:
+    if pods.driver != "bubblewrap":
+        pytest.skip("there is nothing to make")
+    (tmp_path / "v").mkdir()
+    main = {"volumeMounts": [{"name": "v", "mountPath": "/proc/1/nowhere"}]}
+    status = pods.run(pods.spec("true", main=main, volumes={"v": str(tmp_path / "v")}))
+    assert status.phase == "Failed" and status.outputs["exitCode"] == "64"
+    assert status.message.startswith("main: Error (exit code 64): bwrap: Can't")
 
 
 def test_output_parameters(pods: Pods) -> None:
