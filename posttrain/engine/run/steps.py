@@ -27,6 +27,7 @@ class StepsBody(Boundary):
         self.place = -1
         self.offered: dict[str, Referred] = {}
         self.statuses: dict[str, str] = {}
+        self.hooked = False
         self.calls: dict[str, Call] = {}
         self.steps: dict[str, JSON] = {}
         self.made = False
@@ -129,6 +130,7 @@ class StepsBody(Boundary):
         except (LoopError, SubstitutionError) as error:
             self._group_error(str(error))
             return
+        self.hooked = any(named_hooks(step) or exit_hook(step, {}) for step in self.groups[self.place])
         for step in expanded:
             if not self._start_step(step):
                 return
@@ -253,6 +255,8 @@ class StepsBody(Boundary):
         group = self.group
         if group["phase"] in FULFILLED:
             return
+        if self.open and not self.hooked:
+            return  # to look at all of them each time one has changed would take long where there are many
         children = [self.run.state.nodes[id] for id in group.get("children") or []]
         over = not self.limited
         for child in children:

@@ -82,4 +82,4 @@ WORK = {"name": "work", "inputs": {"parameters": [{"name": "end", "default": "Su
 def as_told(spec: PodSpec) -> PodStatus:
     """A pod of WORK ends as its argument says."""
     now = time.time()
-    return PodStatus(spec.main["args"][0], started=now, finished=now, outputs={"result": spec.name, "exitCode": "0"})
+    return PodStatus(spec.main["args"][0], started=now, finished=now, outputs={"result": "1", "exitCode": "0"})
