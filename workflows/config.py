@@ -18,16 +18,16 @@ class Sft:
 
     seed: int = 0
     start: str = "sft"
-    prepare_model: prepare_model.SPEC.Config = field(default_factory=prepare_model.SPEC.Config)
-    prepare_data: prepare_data.SPEC.Config = field(default_factory=prepare_data.SPEC.Config)
-    sft: sft.SPEC.Config = field(default_factory=sft.SPEC.Config)
-    cold_start: cold_start.SPEC.Config = field(default_factory=cold_start.SPEC.Config)
-    evaluate: evaluate.SPEC.Config = field(default_factory=evaluate.SPEC.Config)
-    gate: gate.SPEC.Config = field(default_factory=gate.SPEC.Config)
-    export: export.SPEC.Config = field(default_factory=export.SPEC.Config)
-    serve: serve.SPEC.Config = field(default_factory=serve.SPEC.Config)
-    verify: verify.SPEC.Config = field(default_factory=verify.SPEC.Config)
-    report: report.SPEC.Config = field(default_factory=report.SPEC.Config)
+    prepare_model: prepare_model.Config = field(default_factory=prepare_model.Config)
+    prepare_data: prepare_data.Config = field(default_factory=prepare_data.Config)
+    sft: sft.Config = field(default_factory=sft.Config)
+    cold_start: cold_start.Config = field(default_factory=cold_start.Config)
+    evaluate: evaluate.Config = field(default_factory=evaluate.Config)
+    gate: gate.Config = field(default_factory=gate.Config)
+    export: export.Config = field(default_factory=export.Config)
+    serve: serve.Config = field(default_factory=serve.Config)
+    verify: verify.Config = field(default_factory=verify.Config)
+    report: report.Config = field(default_factory=report.Config)
 
     def __post_init__(self) -> None:
         if self.start not in ("sft", "cold_start"):
@@ -43,7 +43,7 @@ class Evaluation:
     seed: int = 0
     schedule: str = "0 3 * * *"
     timezone: str = "Etc/UTC"
-    prepare_model: prepare_model.SPEC.Config = field(default_factory=prepare_model.SPEC.Config)
-    prepare_data: prepare_data.SPEC.Config = field(default_factory=prepare_data.SPEC.Config)
-    evaluate: evaluate.SPEC.Config = field(default_factory=evaluate.SPEC.Config)
-    report: report.SPEC.Config = field(default_factory=report.SPEC.Config)
+    prepare_model: prepare_model.Config = field(default_factory=prepare_model.Config)
+    prepare_data: prepare_data.Config = field(default_factory=prepare_data.Config)
+    evaluate: evaluate.Config = field(default_factory=evaluate.Config)
+    report: report.Config = field(default_factory=report.Config)

@@ -71,7 +71,7 @@ def moment(text: str | None) -> float | None:
 def _planned(workflow: JSON) -> Iterator[tuple[str, tuple[str, ...]]]:
     """(step, what it waits for) of the template that the workflow starts with."""
     spec = workflow.get("spec", {})
-    template = next((t for t in spec.get("templates", []) if t.get("name") == spec.get("entrypoint")), {})
+    template: JSON = next((t for t in spec.get("templates", []) if t.get("name") == spec.get("entrypoint")), {})
     for task in template.get("dag", {}).get("tasks", []):
         depends = task.get("depends") or " ".join(task.get("dependencies", []))
         yield task["name"], tuple(dict.fromkeys(_TASK.findall(depends)))

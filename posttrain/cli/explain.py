@@ -27,7 +27,8 @@ def explain(config: Any) -> str:
 
 
 def _body(config: Any, defaults: Any, depth: int) -> Iterator[str]:
-    comments = _comments(type(config))
+    kind: type = type(config)
+    comments = _comments(kind)
     for item in fields(config):
         value, default = getattr(config, item.name), getattr(defaults, item.name)
         if is_dataclass(value):

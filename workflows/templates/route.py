@@ -25,6 +25,7 @@ from hera.workflows import (
     Workflow,
 )
 from hera.workflows.models import ContinueOn
+from hera.workflows.models.io.k8s.apimachinery.pkg.api.resource import Quantity
 from hera.workflows.volume import _BaseVolume
 
 from posttrain.contract import StepSpec
@@ -48,7 +49,7 @@ class Node:
 
     def __init__(self, name: str, spec: StepSpec, waits_for: Iterable[Node]):
         self.name, self.spec = name, spec
-        self.ancestors = frozenset(waits_for).union(*(node.ancestors for node in waits_for))
+        self.ancestors: frozenset[Node] = frozenset(waits_for).union(*(node.ancestors for node in waits_for))
 
     def __getitem__(self, output: str) -> Reference:
         known = [f.name for f in fields(self.spec.Outputs)]
@@ -198,7 +199,8 @@ def _volume(name: str, volume: Volume) -> _BaseVolume:
         return ExistingVolume(name=name, claim_name=volume.claim, mount_path=volume.mount_path)
     if volume.host_path:
         return HostPathVolume(name=name, path=volume.host_path, mount_path=volume.mount_path)
-    return EmptyDirVolume(name=name, medium="Memory", size_limit=volume.memory, mount_path=volume.mount_path)
+    size = Quantity(root=volume.memory or "")
+    return EmptyDirVolume(name=name, medium="Memory", size_limit=size, mount_path=volume.mount_path)
 
 
 def _parameter(step: str) -> str:

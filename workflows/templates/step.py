@@ -65,7 +65,7 @@ def step_template(spec: StepSpec, profile: Profile, *, port: int | None = None) 
         tolerations=[Toleration(**vars(t)) for t in settings.tolerations or []] or None,
         daemon=True if service else None,
         ports=[ContainerPort(container_port=port, name="http")] if service and port else None,
-        readiness_probe=_readiness(spec, port) if service else None,
+        readiness_probe=_readiness(spec, port) if service and port else None,
     )
 
 
@@ -129,7 +129,7 @@ def _arguments(spec: StepSpec, profile: Profile) -> list[str]:
     return arguments
 
 
-def _readiness(spec: StepSpec, port: int | None) -> Probe:
+def _readiness(spec: StepSpec, port: int) -> Probe:
     return Probe(
         http_get=HTTPGetAction(path=spec.ready, port=port),
         period_seconds=2,
