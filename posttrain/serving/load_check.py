@@ -61,10 +61,11 @@ def compare(
 
 def _from_checkpoint(checkpoint: Path, base: Path, training: dict[str, Any], dtype: torch.dtype) -> PreTrainedModel:
     known = {f.name for f in fields(Training)}
-    config = resolve(Training, {key: value for key, value in training.items() if key in known} | {"dtype": "float32"})
+    config = resolve(Training, {key: value for key, value in training.items() if key in known})
     saved = checkpoints.read(checkpoint)
     checkpoints.verify(saved)
     model = load_model(base, config, field="export.base")
+    # Frozen weights are as training computed with them; those of the checkpoint have all of their 32 bits.
     checkpoints.load(saved, {"weights": {name: weight.data for name, weight in model.weights.items()}})
     return model.finish(dtype).float()  # type: ignore[return-value]
 

@@ -13,16 +13,25 @@ from mlflow.tracking import MlflowClient
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from posttrain.contract import Ref
+from posttrain.contract import Ref, StepContext
 from posttrain.contract.digest import digest_file, digest_tree
 from posttrain.data.schema import ROWS as SCHEMA
+from posttrain.errors import UserError
 from posttrain.lake import write_table
-from tests.steps.conftest import complaint, outputs, run_step
+from posttrain.serving.release import check_digest
+from steps.export import Config, Inputs, Outputs
+from steps.export.run import run as run_export
+from tests.steps.conftest import outputs, run_step
 
 TRAINING = {
     "epochs": 1, "max_updates": 3, "batch_tokens": 256, "row_tokens": 128, "sequence_length": 128,
     "learning_rate": 1e-2, "checkpoint": {"every": 1},
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def untracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSTTRAIN_TRACKING", "off")
 
 
 def taught(number: int) -> dict[str, Any]:
@@ -82,29 +91,39 @@ def test_a_release_is_whole_loads_tells_its_lineage_and_is_registered(workspace,
     assert manifest["files"] == {name: digest_file(directory / name) for name in others}
     assert manifest["lineage"]["checkpoint"] == inputs["checkpoint"]
     card = (directory / "README.md").read_text()
-    for part in (*inputs.values(), '"learning_rate": 0.01', "100.0% (86.2% to 100.0%)", f"{evaluated['accuracy']:.1%}"):
+    told_of = [inputs[name] for name in ("base", "train", "checkpoint", "results", "verdict")]
+    for part in (*told_of, '"learning_rate": 0.01', "100.0% (86.2% to 100.0%)", f"{evaluated['accuracy']:.1%}"):
         assert part in card
     assert str(workspace) not in card + json.dumps(manifest)
 
-    version = MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}").get_model_version(*told["registered"].split("/"))
+    client = MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}")
+    version = client.get_model_version(*told["registered"].split("/"))
     assert version.source == directory.as_uri() and version.tags["digest"] == release.digest
+    experiment = client.get_experiment_by_name("posttrain")
+    (tracked,) = client.search_runs([experiment.experiment_id], "tags.run = 'out'")
+    assert tracked.data.tags["output.release"] == told["release"]
 
 
-def test_the_same_inputs_give_the_same_release(workspace, inputs):
-    first, again = (run_step(workspace, "export", inputs, {"probes": n}, run="same") for n in (2, 2))
-    assert first.returncode == again.returncode == 0, again.stderr
-    before = outputs(workspace, "export", "same")["release"]
-    (workspace / "runs/same/export/record.json").unlink()
-    assert run_step(workspace, "export", inputs, {"probes": 2}, run="same").returncode == 0
-    assert outputs(workspace, "export", "same")["release"] == before
+def test_exported_again_it_is_the_same_release_and_the_same_version(workspace, inputs):
+    """After the test above: the same run, as a rerun starts it."""
+    before = outputs(workspace, "export", "out")
+    (workspace / "runs/out/export/record.json").unlink()
+    done = run_step(workspace, "export", inputs, run="out", POSTTRAIN_TRACKING="mlflow")
+    assert done.returncode == 0, done.stderr
+    assert outputs(workspace, "export", "out") == before
+
+
+def export(workspace: Path, run: str, inputs: dict[str, str], **config: Any) -> Outputs:
+    """The step's work in this process, which has torch loaded already."""
+    context = StepContext(workspace, run, "export", seed=0)
+    context.directory.mkdir(parents=True)
+    return run_export(context, Inputs(**inputs), Config(**config))
 
 
 def test_a_model_with_adapters_is_compared_after_they_were_merged(workspace, inputs):
     lora = train(workspace, "lora", lora={"rank": 2})
     changed = inputs | {name: lora[name] for name in ("model", "checkpoint")}
-    done = run_step(workspace, "export", changed, {"name": "adapted"}, run="lora")
-    assert done.returncode == 0, done.stderr
-    assert outputs(workspace, "export", "lora")["release"].startswith("releases/adapted/lora#")
+    assert export(workspace, "lora", changed, name="adapted").release.startswith("releases/adapted/lora#")
 
 
 def test_another_model_than_the_checkpoints_is_refused(workspace, inputs):
@@ -115,25 +134,36 @@ def test_another_model_than_the_checkpoints_is_refused(workspace, inputs):
     name = next(n for n in tensors if n.endswith("down_proj.weight"))
     tensors[name] = tensors[name] * 1.05
     save_file(tensors, odd / "model.safetensors", metadata={"format": "pt"})
-    done = run_step(workspace, "export", inputs | {"model": "runs/trained/odd"}, run="odd")
-    assert "export.model: the exported model is not the checkpoint's" in complaint(done)
+    with pytest.raises(UserError, match="the exported model is not the checkpoint's"):
+        export(workspace, "odd", inputs | {"model": "runs/trained/odd"})
     assert not releases(workspace, "odd")
 
 
 @pytest.mark.parametrize("what", ["model", "checkpoint"])
-def test_a_damaged_input_is_one_line_and_leaves_no_release(workspace, inputs, what):
+def test_a_damaged_input_is_named_and_leaves_no_release(workspace, inputs, what):
     where = workspace / Ref.parse(inputs[what]).uri
     file = where / "model.safetensors" if what == "model" else next(where.glob("*.distcp"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
     try:
-        done = run_step(workspace, "export", inputs, run=f"bad-{what}")
+        with pytest.raises(UserError, match="does not have its digest"):
+            export(workspace, f"bad-{what}", inputs)
     finally:
         file.write_bytes(whole)
-    assert "does not have its digest" in complaint(done)
     assert not releases(workspace, f"bad-{what}")
 
 
-def test_a_name_that_leads_elsewhere_is_refused(workspace, inputs):
-    done = run_step(workspace, "export", inputs, {"name": "../../x"}, run="path")
-    assert "is no name of a directory" in complaint(done)
+def test_a_release_that_was_changed_is_named_by_its_file(workspace):
+    ref = outputs(workspace, "export", "out")["release"]
+    directory = workspace / Ref.parse(ref).uri
+    check_digest(directory, ref, field="serve.release")
+    card = directory / "README.md"
+    card.write_text(card.read_text() + "better than it was\n")
+    with pytest.raises(UserError, match=r"README.md does not have its digest") as problem:
+        check_digest(directory, ref, field="serve.release")
+    assert problem.value.field == "serve.release"
+
+
+def test_a_name_that_leads_elsewhere_is_refused():
+    with pytest.raises(UserError, match="is no name of a directory"):
+        Config(name="../../x")
