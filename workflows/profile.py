@@ -86,6 +86,7 @@ class Profile:
     images: dict[str, str] = field(default_factory=dict)
     image_pull_policy: str | None = None
     service_account: str | None = None
+    fs_group: int | None = None  # group that may write the volumes
     volumes: dict[str, Volume] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from hera.workflows import (
     Task,
     Workflow,
 )
-from hera.workflows.models import ContinueOn
+from hera.workflows.models import ContinueOn, PodSecurityContext
 from hera.workflows.models.io.k8s.apimachinery.pkg.api.resource import Quantity
 from hera.workflows.volume import _BaseVolume
 
@@ -157,12 +157,7 @@ def route(
 
     It is called `run`, or gets a generated name. With a `schedule` (cron) it is a CronWorkflow.
     """
-    common: dict[str, Any] = {
-        "labels": {"app.kubernetes.io/part-of": "posttrain", "posttrain/route": name} | profile.labels,
-        "entrypoint": ENTRYPOINT,
-        "volumes": [_volume(name, volume) for name, volume in profile.volumes.items()],
-        "service_account_name": profile.service_account,
-    }
+    common = _common(profile, {"posttrain/route": name})
     if schedule:
         opened: Workflow = CronWorkflow(
             name=name, schedules=[schedule], timezone=timezone, concurrency_policy="Forbid", **common
@@ -180,18 +175,23 @@ def single(
 ) -> Workflow:
     """A workflow whose only task is `step`, with inputs that are known: how a step is run again from its record."""
     with Workflow(
-        name=run,
-        labels={"app.kubernetes.io/part-of": "posttrain", "posttrain/step": argo_name(step)} | profile.labels,
-        entrypoint=ENTRYPOINT,
-        arguments={"seed": str(seed)},
-        volumes=[_volume(name, volume) for name, volume in profile.volumes.items()],
-        service_account_name=profile.service_account,
+        name=run, arguments={"seed": str(seed)}, **_common(profile, {"posttrain/step": argo_name(step)})
     ) as workflow:
         step_template(spec, profile)
         with DAG(name=ENTRYPOINT):
             known = {"step": step, "config": _json(config)} | {name: _plain(v) for name, v in inputs.items()}
             Task(name=argo_name(step), template=argo_name(spec.name), arguments=known)
     return workflow
+
+
+def _common(profile: Profile, labels: dict[str, str]) -> dict[str, Any]:
+    return {
+        "labels": {"app.kubernetes.io/part-of": "posttrain"} | labels | profile.labels,
+        "entrypoint": ENTRYPOINT,
+        "volumes": [_volume(name, volume) for name, volume in profile.volumes.items()],
+        "service_account_name": profile.service_account,
+        "security_context": PodSecurityContext(fs_group=profile.fs_group) if profile.fs_group else None,
+    }
 
 
 def _volume(name: str, volume: Volume) -> _BaseVolume:
