@@ -26,6 +26,7 @@ from posttrain.engine.linting import lint
 from posttrain.engine.manifest import Manifest, Objects
 from posttrain.engine.manifest.yaml import read_documents
 from posttrain.engine.nodes import FULFILLED, POD, Node
+from posttrain.engine.pods import PodRunner
 from posttrain.engine.run.controller import Controller
 from posttrain.engine.run.launch import clear
 from posttrain.engine.run.state import RunState
@@ -35,6 +36,7 @@ from posttrain.errors import UserError
 
 JSON = dict[str, Any]
 OnEvent = Callable[[JSON], None]
+_GRACE_SECONDS = 30.0
 
 
 class Engine:
@@ -76,10 +78,13 @@ class Engine:
         try:
             store.open_journal()
             state = store.read()
+            wait_for_left_over = _end_left_over(store, state)
             if state.status.get("phase") in FULFILLED:
+                wait_for_left_over()
                 return state.status["phase"]
             controller = Controller(store, state, self._objects(store), self.settings, self.workspace, on_event)
             controller.drive(operations.take_orders(store))
+            wait_for_left_over()
             return state.status["phase"]
         finally:
             store.release()
@@ -243,6 +248,26 @@ class Engine:
         if self.get(name)["status"].get("phase") in FULFILLED:
             raise UserError(f"workflow {name} has ended", field=operation)
         operations.ask(store, operation, arguments)
+
+
+def _end_left_over(store: RunStore, state: RunState) -> Callable[[], None]:
+    """End the pods whose end was decided by an engine that was killed before it could do it; gives a wait for that."""
+    ended = [
+        str(store.pods / one["id"]) for one in state.nodes.values() if one["type"] == POD and one["phase"] in FULFILLED
+    ]
+    runner = PodRunner(store.pods)
+    try:
+        left = [one for one in ended if runner.alive(one)]
+        for one in left:
+            runner.stop(one, _GRACE_SECONDS)
+    finally:
+        runner.close()
+
+    def wait() -> None:
+        while any(runner.alive(one) for one in left):
+            time.sleep(0.1)
+
+    return wait
 
 
 def _letters() -> str:

@@ -7,9 +7,13 @@ reached through ignored or refused fields alone need no entry.
 
 from __future__ import annotations
 
+import json
+import sys
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -236,3 +240,43 @@ def table() -> list[Field]:
                 queue.extend(below)
                 seen.update(below)
     return found
+
+
+_BEGIN, _END = "<!-- fields: begin -->", "<!-- fields: end -->"
+
+
+def as_markdown() -> str:
+    """The table for the documentation, a line for each type, then what is not carried field by field."""
+    by_model: dict[str, list[Field]] = {}
+    for one in table():
+        by_model.setdefault(one.model, []).append(one)
+    lines = [_BEGIN, "", "| Type | carried | ignored | refused |", "|---|---|---|---|"]
+    for model, listed in by_model.items():
+        columns = [
+            ", ".join(f"`{one.name}`" for one in listed if one.state == state) for state in (CARRIED, IGNORED, REFUSED)
+        ]
+        lines.append(f"| {model} | {' | '.join(columns)} |")
+    for state, title in ((IGNORED, "Ignored, because"), (REFUSED, "Refused, because")):
+        reasons: dict[str, dict[str, None]] = {}
+        for one in table():
+            if one.state == state:
+                reasons.setdefault(one.why, {})[f"`{one.name}`"] = None
+        lines += ["", f"{title}", ""]
+        lines += [f"- {why}: {', '.join(names)}" for why, names in reasons.items()]
+    lines += ["", "Carried with some values only", ""]
+    for (model, name), (values, why) in VALUES.items():
+        shown = ", ".join(f"`{json.dumps(value)}`" for value in values)
+        lines.append(f"- `{name}` of {model} as {shown}; otherwise refused: {why}")
+    return "\n".join([*lines, "", _END])
+
+
+def main(file: str) -> None:
+    """Write the table anew into a document between its two marks."""
+    path = Path(file)
+    text = path.read_text(encoding="utf-8")
+    before, rest = text.split(_BEGIN)
+    path.write_text(before + as_markdown() + rest.split(_END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
