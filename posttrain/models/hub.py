@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from posttrain.errors import UserError
@@ -19,6 +19,7 @@ def fetch(name: str, *, field: str) -> Path:
     Raises UserError where the hub does not know it, refuses it, or cannot be reached.
     """
     repository, _, revision = name.partition("@")
+    constants.HF_HUB_OFFLINE = False  # `envs/run` keeps processes offline; a source `hub:` is the request to ask it
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_WANTED))
     except LocalEntryNotFoundError:
