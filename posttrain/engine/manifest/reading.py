@@ -150,7 +150,7 @@ def _document(value: Any, file: str, place: int) -> JSON:
     if not isinstance(value, dict):
         raise UserError(f"document {place + 1} is no mapping", field=file, value=value)
     kind = value.get("kind")
-    if kind not in strict.KINDS and kind not in SUPPORTED:
+    if not isinstance(kind, str) or (kind not in strict.KINDS and kind not in SUPPORTED):
         wanted = ", ".join([*strict.KINDS, *sorted(SUPPORTED.keys() - set(strict.KINDS))])
         raise UserError(f"document {place + 1} is of a kind that is not known here", field=f"{file}: kind", value=kind,
                         remedy=f"one of {wanted}")  # fmt: skip
