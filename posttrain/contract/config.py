@@ -74,6 +74,7 @@ def resolve(schema: type[C], *layers: dict[str, Any], overrides: Iterable[str] =
             config = OmegaConf.merge(config, layer)
         for item in dotted:
             key, _, text = item.partition("=")
+            _make_room(config, key)
             OmegaConf.update(config, key, _value(text, _path(where, key)), merge=True)
         resolved: Any = OmegaConf.to_object(config)
     return resolved
@@ -109,6 +110,18 @@ def _value(text: str, field: str) -> Any:
     except YAMLError as problem:
         why = _first_line(problem)
         raise UserError(f"is no YAML: {why}", field=field, value=text, remedy="put it in quotes") from None
+
+
+def _make_room(config: Any, key: str) -> None:
+    """A mapping of groups (`steps.NAME`) gets a new one when the first of its keys is set."""
+    node = config
+    for part in key.split(".")[:-1]:
+        if not OmegaConf.is_dict(node):
+            return
+        schema: Any = node._metadata.element_type
+        if part not in node and is_dataclass(schema):
+            node[part] = OmegaConf.structured(schema)
+        node = node._get_node(part)
 
 
 def _path(where: str, problem: Exception | str) -> str:

@@ -190,6 +190,12 @@ def test_what_does_not_fit_is_named(overrides: list[str], line: str) -> None:
     assert str(problem.value).startswith(line)
 
 
+def test_a_step_that_the_profile_does_not_name_can_be_set() -> None:
+    found = define("sft", "laptop", overrides=["profile.steps.verify.cpu=3", "profile.steps.verify.env.A=b"])
+    assert found.profile.steps["verify"].cpu == "3" and found.profile.steps["verify"].env == {"A": "b"}
+    assert found.profile.steps["sft"].cpu == define("sft", "laptop").profile.steps["sft"].cpu
+
+
 def test_a_profile_of_ones_own(tmp_path: Any) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("images: {default: 'mine:1'}\nvolumes: {workspace: {mount_path: /workspace, claim: c}}\n")
@@ -201,12 +207,12 @@ def test_a_profile_of_ones_own(tmp_path: Any) -> None:
 HEAVY = ("torch", "vllm", "lance", "transformers", "numpy", "pandas", "mlflow", "pyarrow", "datasets")
 RENDER = f"""
 import sys, time
-began = time.perf_counter()
+began = time.process_time()
 from workflows.definition import ROUTES, define
 from workflows.manifest import to_yaml
 for route in ROUTES:
     to_yaml(define(route, "cluster").render())
-print(time.perf_counter() - began)
+print(time.process_time() - began)
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
 
@@ -218,4 +224,4 @@ def test_rendering_imports_nothing_heavy_and_takes_well_under_a_second() -> None
         seconds, heavy = done.stdout.splitlines()
         assert heavy == "[]"
         best = min(best, float(seconds))
-    assert best < 2.0, "both routes; a busy machine doubles it"
+    assert best < 1.5, "seconds of processor for both routes, Hera's import among them"
