@@ -14,7 +14,6 @@ import typer
 
 from posttrain.cli.options import DEFAULT_WORKSPACE, ProfileName, RunName, Workspace, existing
 from posttrain.contract.record import ROOT
-from posttrain.errors import UserError
 from posttrain.rerun import find_record
 from steps import serve as step
 from workflows.profile import load_profile
@@ -41,8 +40,8 @@ def serve(
     ]  # fmt: skip
     server = subprocess.Popen(command, cwd=ROOT)
     try:
-        _wait(server, port)
-        _explain(port)
+        if _is_ready(server, port):
+            _explain(port)
         sys.exit(server.wait())
     except KeyboardInterrupt:
         sys.exit(0)
@@ -51,16 +50,16 @@ def serve(
         server.wait()
 
 
-def _wait(server: subprocess.Popen[bytes], port: int) -> None:
-    while True:
-        if server.poll() is not None:
-            raise UserError("the server ended before it was ready; see its message above", field="serve")
+def _is_ready(server: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until the server answers; False once it has ended instead, and said why."""
+    while server.poll() is None:
         try:
             if httpx.get(f"http://127.0.0.1:{port}{step.SPEC.ready}", timeout=2).is_success:
-                return
+                return True
         except httpx.TransportError:
             pass
         time.sleep(0.5)
+    return False
 
 
 def _explain(port: int) -> None:
