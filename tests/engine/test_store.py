@@ -95,3 +95,15 @@ def test_delete_takes_what_has_ended_and_nothing_else(tmp_path: Path) -> None:
 def test_what_is_no_name_of_a_run_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="is no name of a run"):
         Engine(tmp_path).get(name)
+
+
+def test_a_suspended_run_can_be_terminated(tmp_path: Path) -> None:
+    engine = Engine(tmp_path)
+    name = engine.submit(load(workflow(WORK | {"name": "main"}, suspend=True)))
+    engine.terminate(name)
+    assert engine.run(name) == "Failed"
+
+
+def test_an_expression_in_the_spec_that_means_nothing_ends_the_run(tmp_path: Path) -> None:
+    nodes, _ = run_decided(tmp_path, workflow(WORK | {"name": "main"}, onExit="{{=1+}}"), as_told)
+    assert nodes[""]["phase"] == "Error" and "unexpected token EOF" in nodes[""]["message"]

@@ -33,7 +33,7 @@ from posttrain.engine.run.steps import StepsBody
 from posttrain.engine.settings import EngineSettings
 from posttrain.engine.store import RunStore
 from posttrain.engine.sync import Locks, SyncError
-from posttrain.engine.templates import FlatScope, substitute
+from posttrain.engine.templates import FlatScope, SubstitutionError, substitute
 
 JSON = dict[str, Any]
 OnEvent = Callable[[JSON], None]
@@ -182,7 +182,7 @@ class Controller:
 
     @property
     def suspended(self) -> bool:
-        return bool(self.spec.get("suspend"))
+        return bool(self.spec.get("suspend")) and not self.shutdown
 
     def may_run_exit_handlers(self) -> bool:
         return self.shutdown != "Terminate"
@@ -228,7 +228,11 @@ class Controller:
         for one in (state.status.get("outputs") or {}).get("artifacts") or []:
             self.global_artifacts[f"workflow.outputs.artifacts.{one['name']}"] = one
         kept = {key: self.spec[key] for key in ("templates", "volumes") if key in self.spec}
-        self.spec = substitute({k: v for k, v in self.spec.items() if k not in kept}, FlatScope(self.globals)) | kept
+        bare = {key: one for key, one in self.spec.items() if key not in kept}
+        try:
+            self.spec = substitute(bare, FlatScope(self.globals)) | kept
+        except SubstitutionError as error:
+            return self._end_at_once("Error", str(error))
         self._renew_arguments()
         if self.first_pass and not self._label():
             return False
@@ -577,6 +581,7 @@ class Controller:
         for boundary in list(self.boundaries.values()):
             if not boundary.over and not (spared and boundary.call.on_exit):
                 boundary.shut_down()
+        self._go_on()  # a suspended run ends, too
         for _, _, what in self.timers:
             if getattr(what, "__name__", "") == "_again":
                 self.soon(what)
@@ -589,6 +594,9 @@ class Controller:
         """Go on after a suspension of the whole workflow."""
         if self.spec.pop("suspend", None):
             self.state.set_part("spec", suspend=None)
+        self._go_on()
+
+    def _go_on(self) -> None:
         waiting, self._resumed = self._resumed, []
         for what in waiting:
             self.soon(what)
