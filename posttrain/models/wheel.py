@@ -38,6 +38,6 @@ def convert(gguf: Path, target: Path) -> None:
         quantization_config=GgufConfig(dequantize=True),
     )
     model.config.__dict__.pop("quantization_config", None)  # of the file it came from, not of these weights
-    model.to(dtype=torch.bfloat16)
+    model.bfloat16()
     model.save_pretrained(target)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(target)
