@@ -61,12 +61,14 @@ class Embedded:
 def engine_of(workspace: Path, profile: Profile | None = None) -> Engine:
     """The engine whose runs lie in `workspace`. The checkout stands for what the images hold."""
     profile = profile or load_profile("laptop")
+    installed = str(environments())
+    roots = {profile.project: str(ROOT), installed: installed}  # named, since a pod does not see the host's /tmp
     return Engine(
         workspace,
         settings=EngineSettings(
-            images={image: {profile.project: str(ROOT)} for image in profile.images.values()},
+            images={image: roots for image in profile.images.values()},
             claims={volume.claim: str(workspace) for volume in profile.volumes.values() if volume.claim},
-            environment={"POSTTRAIN_ENVS": str(environments())},
+            environment={"POSTTRAIN_ENVS": installed},
         ),
     )
 
@@ -85,7 +87,7 @@ def step_logs(engine: Engine, run: str, step: str | None = None, follow: bool = 
 def environments() -> Path:
     """Where envs/install puts environments: the rule of envs/paths.sh."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("POSTTRAIN_ENVS") or cache / "posttrain" / "envs")
+    return Path(os.environ.get("POSTTRAIN_ENVS") or cache / "posttrain" / "envs").absolute()
 
 
 def stored_workflow(workspace: Path, run: str) -> JSON | None:
