@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from posttrain.engine.settings import EngineSettings
 
 _HOMES = {
-    "Engine": "engine", "EngineSettings": "settings", "Finding": "manifest", "Manifest": "manifest", "Scheduler": "cron.scheduler",
+    "Engine": "engine", "EngineSettings": "settings", "Finding": "manifest", "Manifest": "manifest",
+    "Scheduler": "cron.scheduler",
     "lint": "linting", "load": "manifest",
 }  # fmt: skip
 

@@ -55,7 +55,7 @@ class Engine:
     # -- making and driving
 
     def submit(self, manifest: Manifest, parameters: Mapping[str, str] | None = None, name: str | None = None) -> str:
-        """Make a run of a workflow; gives its name. Raises UserError where the manifest is no good; nothing is started."""
+        """Make a run of a workflow and give its name; nothing is started. Raises UserError for a bad manifest."""
         findings = lint(manifest, parameters=parameters or {})
         if findings:
             first = findings[0]
@@ -311,7 +311,8 @@ def workflow_of(manifest: Manifest, parameters: Mapping[str, str], name: str | N
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Workflow",
         "metadata": {
-            "name": chosen, "namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": shown(time.time()), **kept,
+            "name": chosen, "namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": shown(time.time()),
+            **kept,
         },
         "spec": spec if spec["arguments"] else {key: value for key, value in spec.items() if key != "arguments"},
         "status": {},

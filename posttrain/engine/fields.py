@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -73,7 +72,7 @@ _IGNORED: dict[str, dict[str, str]] = {
         "apiVersion": "a claim is a directory", "kind": "a claim is a directory", "status": "a claim is a directory",
         "spec": "a claim is a directory of the run, as large as the disk",
     },
-    "EmptyDirVolumeSource": {"medium": "an emptyDir is a directory", "sizeLimit": "an emptyDir is as large as the disk"},
+    "EmptyDirVolumeSource": {"medium": "an emptyDir is a directory", "sizeLimit": "it is as large as the disk"},
     "EphemeralVolumeSource": {"volumeClaimTemplate": "an ephemeral volume is a directory of the pod"},
     "Mutex": {"namespace": "the run store is one namespace"},
     "SemaphoreRef": {"namespace": "the run store is one namespace"},
@@ -91,8 +90,8 @@ _IGNORED: dict[str, dict[str, str]] = {
     },
     "PodSecurityContext": {
         name: "a step runs with the rights of whoever runs the engine, and no more"
-        for name in ("appArmorProfile", "fsGroupChangePolicy", "seLinuxChangePolicy", "seLinuxOptions", "seccompProfile",
-                     "supplementalGroupsPolicy", "windowsOptions")
+        for name in ("appArmorProfile", "fsGroupChangePolicy", "seLinuxChangePolicy", "seLinuxOptions",
+                     "seccompProfile", "supplementalGroupsPolicy", "windowsOptions")
     },
     "Workflow": {"status": "the engine writes it"},
 }  # fmt: skip
@@ -149,9 +148,11 @@ _REFUSED: dict[str, dict[str, str]] = {
     },
     "Volume": {
         name: "volumes are claims, emptyDir, hostPath, config maps, secrets, projected and downwardAPI"
-        for name in ("awsElasticBlockStore azureDisk azureFile cephfs cinder csi fc flexVolume flocker "
-                     "gcePersistentDisk gitRepo glusterfs image iscsi nfs photonPersistentDisk portworxVolume quobyte "
-                     "rbd scaleIO storageos vsphereVolume").split()
+        for name in (
+            "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "csi", "fc", "flexVolume", "flocker",
+            "gcePersistentDisk", "gitRepo", "glusterfs", "image", "iscsi", "nfs", "photonPersistentDisk",
+            "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos", "vsphereVolume",
+        )
     },
     "VolumeProjection": {
         name: "a pod has no account with an API server" for name in ("clusterTrustBundle", "serviceAccountToken")

@@ -91,7 +91,8 @@ class Library:
 
 _MERGE_KEYS = {
     "env": "name", "volumeMounts": "mountPath", "volumes": "name", "sidecars": "name", "initContainers": "name",
-    "ports": "containerPort", "imagePullSecrets": "name", "hostAliases": "ip", "parameters": "name", "artifacts": "name",
+    "ports": "containerPort", "imagePullSecrets": "name", "hostAliases": "ip", "parameters": "name",
+    "artifacts": "name",
     "templates": "name",
 }  # fmt: skip
 

@@ -38,7 +38,7 @@ def test_an_unknown_key_is_named_with_its_line(tmp_path: Path) -> None:
     (finding,) = lint(parse(file))
     assert (finding.file, finding.line, finding.path) == (str(file), 11, "spec.templates[0].container.imge")
     assert "did you mean image?" in finding.message
-    with pytest.raises(UserError, match="broken.yaml:11: spec.templates"):
+    with pytest.raises(UserError, match=r"broken.yaml:11: spec.templates"):
         load(file)
 
 

@@ -22,7 +22,7 @@ def test_a_second_engine_says_that_the_first_holds_the_run(tmp_path: Path) -> No
     first = threading.Thread(target=lambda: engine.run(name, on_event=lambda _: up.set()))
     first.start()
     assert up.wait(30)
-    with pytest.raises(UserError, match="driven by another engine, process [0-9]+"):
+    with pytest.raises(UserError, match=r"driven by another engine, process [0-9]+"):
         Engine(tmp_path).run(name)
     engine.terminate(name)
     first.join(30)

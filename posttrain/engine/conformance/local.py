@@ -45,12 +45,14 @@ def run_all(
     scratch: Path | None = None,
 ) -> Iterator[Outcome]:
     """Run cases side by side; outcomes come as they are ready. A case that takes longer than `limit` is terminated."""
-    with tempfile.TemporaryDirectory(prefix="conformance-", dir=scratch) as directory:
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            ordered = sorted(cases, key=lambda one: -_length(one))
-            futures = [pool.submit(run_case, one, settings, Path(directory), limit) for one in ordered]
-            for future in concurrent.futures.as_completed(futures):
-                yield future.result()
+    with (
+        tempfile.TemporaryDirectory(prefix="conformance-", dir=scratch) as directory,
+        concurrent.futures.ThreadPoolExecutor(jobs) as pool,
+    ):
+        ordered = sorted(cases, key=lambda one: -_length(one))
+        futures = [pool.submit(run_case, one, settings, Path(directory), limit) for one in ordered]
+        for future in concurrent.futures.as_completed(futures):
+            yield future.result()
 
 
 class _Driver(threading.Thread):

@@ -9,9 +9,10 @@ from posttrain.engine.conformance.compare import differences
 from posttrain.engine.conformance.local import Outcome
 
 CARRIED = (
-    "dag steps when fanout params vars expr script recursion templates retry timeout exit failfast daemon sidecar suspend "
-    "operations artifacts volumes killed parallelism sync cron errors"
-).split()
+    "dag", "steps", "when", "fanout", "params", "vars", "expr", "script", "recursion", "templates", "retry", "timeout",
+    "exit", "failfast", "daemon", "sidecar", "suspend", "operations", "artifacts", "volumes", "killed", "parallelism",
+    "sync", "cron", "errors",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Cron workflows: when a run is due (schedule.py), whether it may start (rules.py), and who starts it (scheduler.py)."""
+"""Cron workflows: when a run is due (schedule), whether it may start (rules), and who starts it (scheduler)."""

@@ -11,9 +11,12 @@ import re
 import zoneinfo
 from dataclasses import dataclass
 
-_MONTHS = {name: place + 1 for place, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split())}
-_DAYS = {name: place for place, name in enumerate("sun mon tue wed thu fri sat".split())}
-_FIELDS = (
+_MONTHS = {
+    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11,
+    "dec": 12,
+}  # fmt: skip
+_DAYS = {"sun": 0, "mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6}
+_FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("minute", 0, 59, {}),
     ("hour", 0, 23, {}),
     ("day of month", 1, 31, {}),

@@ -17,7 +17,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class Scheduler:
         """The CronWorkflow object with its status."""
         return self._read(name)
 
-    def list(self) -> list[JSON]:
+    def list(self) -> Sequence[JSON]:
         """Every cron workflow: {name, schedules, timezone, suspended, phase, active, last, next}."""
         found = []
         for file in sorted(self.directory.glob("*.json")):
@@ -92,7 +92,8 @@ class Scheduler:
                 {
                     "name": file.stem, "schedules": [one.text for one in rules.schedules_of(cron["spec"])],
                     "timezone": cron["spec"].get("timezone"), "suspended": bool(cron["spec"].get("suspend")),
-                    "phase": cron["status"].get("phase", ""), "active": [one["name"] for one in cron["status"].get("active") or []],
+                    "phase": cron["status"].get("phase", ""),
+                    "active": [one["name"] for one in cron["status"].get("active") or []],
                     "last": cron["status"].get("lastScheduledTime"), "next": due,
                 }
             )  # fmt: skip
@@ -172,7 +173,7 @@ class Scheduler:
     def _reconcile(self, name: str) -> None:
         """Count the runs that have ended since, and keep to the limits of the history."""
         cron, changed = self._read(name), False
-        for reference in list(cron["status"].get("active") or []):
+        for reference in [*(cron["status"].get("active") or [])]:
             run = reference["name"]
             phase = self.engine.phase(run)
             driver = self._drivers.get(run)
@@ -186,7 +187,7 @@ class Scheduler:
                 with contextlib.suppress(UserError):
                     self.engine.delete(run)
 
-    def _runs(self, name: str) -> list[JSON]:
+    def _runs(self, name: str) -> Sequence[JSON]:
         """The runs that a cron workflow made."""
         label = {rules.OF_CRON: name}
         return [one for one in self.engine.list() if label.items() <= (one.get("labels") or {}).items()]
@@ -196,7 +197,7 @@ class Scheduler:
     def _file(self, name: str, ending: str = "json") -> Path:
         return self.directory / f"{name}.{ending}"
 
-    def _names(self) -> list[str]:
+    def _names(self) -> Sequence[str]:
         return sorted(file.stem for file in self.directory.glob("*.json"))
 
     def _read(self, name: str) -> JSON:

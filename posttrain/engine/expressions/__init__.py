@@ -56,6 +56,6 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 __all__ = [
-    "ARGO_FUNCTIONS", "ExpressionError", "ParseError", "called_names", "decide", "evaluate", "evaluate_bool", "identifiers",
-    "known_function", "nested", "to_json", "to_text", "with_functions",
+    "ARGO_FUNCTIONS", "ExpressionError", "ParseError", "called_names", "decide", "evaluate", "evaluate_bool",
+    "identifiers", "known_function", "nested", "to_json", "to_text", "with_functions",
 ]  # fmt: skip

@@ -57,7 +57,7 @@ def parse_condition(text: str) -> Node:
     try:
         tree = _parser().parse(text, start="condition")
     except UnexpectedCharacters as error:
-        raise ParseError(f"Invalid token: '{text[error.pos_in_stream]}'") from None
+        raise ParseError(f"Invalid token: '{text[error.pos_in_stream or 0]}'") from None
     except UnexpectedInput:
         bare = re.sub(r"'(\\.|[^'\\])*'|\"(\\.|[^\"\\])*\"", "", text)
         if bare.count("(") != bare.count(")"):

@@ -23,7 +23,7 @@ class DependsError(Exception):
 
 @dataclass(frozen=True)
 class Dependencies:
-    """`names` in the order they are written; `logic` with every bare name spelled out; `by_items` those asked of items."""
+    """`names` as they are written, in order; `logic` with bare names spelled out; `by_items`: those asked of items."""
 
     names: tuple[str, ...]
     logic: str

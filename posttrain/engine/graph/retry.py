@@ -125,7 +125,8 @@ def _humanly(seconds: float) -> str:
 
 _TRANSIENT = re.compile(
     r"i/o timeout|connection reset by peer|Transport is closing|net/http: TLS handshake timeout|connection refused"
-    r"|http2: client connection lost|etcdserver: (request timed out|leader changed)|transaction timed out|unexpected EOF"
+    r"|http2: client connection lost|etcdserver: (request timed out|leader changed)|transaction timed out"
+    r"|unexpected EOF"
     r"|the object has been modified|exceeded quota|too many requests",
     re.I,
 )

@@ -11,22 +11,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from posttrain.engine.cron.rules import schedule_problems
-from posttrain.engine.library import Library, Source, TemplateNotFound, executed_spec, kind_of
+from posttrain.engine.library import Library, Source, TemplateNotFound, executed_spec
 from posttrain.engine.linting import scopes
 from posttrain.engine.linting.graphs import GraphChecks
 from posttrain.engine.linting.leaves import LeafChecks
 from posttrain.engine.manifest import Finding, Manifest
 from posttrain.engine.manifest.findings import Path
+from posttrain.engine.templates import has_location
 
 JSON = dict[str, Any]
 
-FIELD_NAME = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]{0,127}")
-VALUE_NAME = re.compile(r"[-a-zA-Z0-9_]+")
 _NAME_RULE = "must consist of alpha-numeric characters or '-', and must start with an alpha-numeric character"
 _POLICIES = ("Always", "OnError", "OnFailure", "OnTransientError", "", None)
 
 
-class Checks(GraphChecks, LeafChecks):
+class Checks:
     """`findings` after `run`. A template is checked once, wherever it is called from first."""
 
     def __init__(self, manifest: Manifest, parameters: Mapping[str, str] | None):
@@ -38,6 +37,7 @@ class Checks(GraphChecks, LeafChecks):
         self.is_template = manifest.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
         self.globals: set[str] = set()
         self.seen: set[tuple[str, str]] = set()
+        self.graphs, self.leaves = GraphChecks(self), LeafChecks(self)
 
     def say(self, path: Path, message: str) -> None:
         self.findings.append(self.manifest.finding((*self.base, *path), message))
@@ -59,7 +59,7 @@ class Checks(GraphChecks, LeafChecks):
             self.say(("workflowTemplateRef",), str(error))
             return
         self.library = Library(self.manifest.name, self.executed, self.objects)
-        if not self._names(self.spec.get("templates") or [], ("templates",), FIELD_NAME):
+        if not self.names(self.spec.get("templates") or [], ("templates",), scopes.FIELD_NAME):
             return
         self.arguments(self.executed.get("arguments") or {}, ("arguments",), need_values=self.parameters is not None)
         self._globals()
@@ -110,7 +110,7 @@ class Checks(GraphChecks, LeafChecks):
 
     # -- parts that others use
 
-    def _names(self, things: list[JSON], path: Path, rule: re.Pattern[str]) -> bool:
+    def names(self, things: list[JSON], path: Path, rule: re.Pattern[str]) -> bool:
         """Names are there, well formed and unique."""
         seen: set[str] = set()
         good = True
@@ -132,13 +132,13 @@ class Checks(GraphChecks, LeafChecks):
     def arguments(self, arguments: JSON, path: Path, *, need_values: bool) -> None:
         """Arguments have names and values, and keep to their enums."""
         parameters, artifacts = arguments.get("parameters") or [], arguments.get("artifacts") or []
-        self._names(parameters, (*path, "parameters"), VALUE_NAME)
-        self._names(artifacts, (*path, "artifacts"), VALUE_NAME)
+        self.names(parameters, (*path, "parameters"), scopes.VALUE_NAME)
+        self.names(artifacts, (*path, "artifacts"), scopes.VALUE_NAME)
         for place, one in enumerate(parameters):
             self._argument(one, (*path, "parameters", place), need_values)
         for place, one in enumerate(artifacts):
             where = (*path, "artifacts", place)
-            if not one.get("from") and not one.get("fromExpression") and not self.has_location(one):
+            if not one.get("from") and not one.get("fromExpression") and not has_location(one):
                 self.say(where, f"{one.get('name')}: from, an artifact location, or a key is required")
             if one.get("from") and one.get("fromExpression"):
                 self.say(where, f"{one.get('name')} must not have both from and fromExpression")
@@ -158,12 +158,6 @@ class Checks(GraphChecks, LeafChecks):
                 self.say((*path, "enum"), f"{name}: the enum should contain at least one value")
             elif value is not None and value not in one["enum"]:
                 self.say((*path, "value"), f"{name}: {value!r} should be present in the enum list {one['enum']}")
-
-    @staticmethod
-    def has_location(artifact: JSON) -> bool:
-        from posttrain.engine.templates import has_location
-
-        return has_location(artifact)
 
     def hooks(self, hooks: JSON, path: Path, source: Source) -> None:
         """Named hooks have an expression, and every hook a template that exists."""
@@ -230,18 +224,18 @@ class Checks(GraphChecks, LeafChecks):
         if key in self.seen:
             return
         self.seen.add(key)
-        if not self.inputs(template, where):
+        if not self.leaves.inputs(template, where):
             return
         if arguments is None:
             template = _without_values(template)
         scope = self.globals | scopes.of_inputs(template) | scopes.of_leaf(template)
         if kinds[0] == "steps":
-            self.steps(template, source, scope, where)
+            self.graphs.steps(template, source, scope, where)
         elif kinds[0] == "dag":
-            self.dag(template, source, scope, where)
+            self.graphs.dag(template, source, scope, where)
         else:
-            self.leaf(template, scope, where)
-        self.outputs(template, scope | self.globals, where)
+            self.leaves.leaf(template, scope, where)
+        self.leaves.outputs(template, scope | self.globals, where)
 
     def supplied(self, template: JSON, arguments: JSON, path: Path) -> bool:
         """Whether every input that has no value of its own is given."""
@@ -255,7 +249,7 @@ class Checks(GraphChecks, LeafChecks):
                 return False
         artifacts = {one.get("name") for one in arguments.get("artifacts") or []}
         for one in inputs.get("artifacts") or []:
-            if one.get("name") not in artifacts and not one.get("optional") and not self.has_location(one):
+            if one.get("name") not in artifacts and not one.get("optional") and not has_location(one):
                 self.say(path, f"templates.{name} inputs.artifacts.{one.get('name')} was not supplied")
                 return False
         return True
@@ -270,9 +264,6 @@ class Checks(GraphChecks, LeafChecks):
                 (*where, "timeout"),
                 f"invalid duration format in timeout {template['timeout']!r}: it needs a unit, as in 30s",
             )
-
-
-__all__ = ["Checks", "kind_of"]
 
 
 def _without_values(template: JSON) -> JSON:

@@ -19,18 +19,19 @@ JSON = dict[str, Any]
 
 
 class GraphChecks:
-    """A part of `Checks`."""
+    """Of one walk over a manifest: what concerns steps and DAGs."""
 
-    def steps(self: Checks, template: JSON, source: Source, scope: set[str], where: Path) -> None:
-        from posttrain.engine.linting.checks import FIELD_NAME
+    def __init__(self, checks: Checks):
+        self.checks = checks
 
+    def steps(self, template: JSON, source: Source, scope: set[str], where: Path) -> None:
         self._not_for_graphs(template, where)
         names: set[str] = set()
         for group, steps in enumerate(template["steps"]):
             for place, step in enumerate(steps):
                 path = (*where, "steps", group, place)
                 name = step.get("name") or ""
-                if not name or not FIELD_NAME.fullmatch(name) or name in names:
+                if not name or not scopes.FIELD_NAME.fullmatch(name) or name in names:
                     word = (
                         "is required"
                         if not name
@@ -38,84 +39,82 @@ class GraphChecks:
                         if name in names
                         else f"'{name}' is invalid"
                     )
-                    self.say((*path, "name"), word)
+                    self.checks.say((*path, "name"), word)
                     return
                 names.add(name)
                 if not self._step(template, step, source, scope, path):
                     return
 
-    def _step(self: Checks, template: JSON, step: JSON, source: Source, scope: set[str], path: Path) -> bool:
+    def _step(self, template: JSON, step: JSON, source: Source, scope: set[str], path: Path) -> bool:
         prefix = f"steps.{step['name']}"
         scope.add(f"{prefix}.status")
         if not self._loop(step, path):
             return False
         scope |= scopes.of_items(step)
-        self.arguments(step.get("arguments") or {}, (*path, "arguments"), need_values=True)
-        before = len(self.findings)
-        called = self.holder(step, source, None, path)
-        if len(self.findings) > before and called is None:
+        self.checks.arguments(step.get("arguments") or {}, (*path, "arguments"), need_values=True)
+        before = len(self.checks.findings)
+        called = self.checks.holder(step, source, None, path)
+        if len(self.checks.findings) > before and called is None:
             return False
         if (step.get("hooks") or {}).get("exit") is not None or step.get("onExit"):
             self._offer(called, prefix, scope, aggregate=False)
-        self.hooks(step.get("hooks") or {}, (*path, "hooks"), source)
-        self._resolvable(step, (scope, self.globals, self._inline(step)), path)
+        self.checks.hooks(step.get("hooks") or {}, (*path, "hooks"), source)
+        self._resolvable(step, (scope, self.checks.globals, self._inline(step)), path)
         self._offer(called, prefix, scope, aggregate=bool(step.get("withItems") or step.get("withParam")))
         if called is not None:
-            self.supplied(called, step.get("arguments") or {}, path)
+            self.checks.supplied(called, step.get("arguments") or {}, path)
         return True
 
-    def _offer(self: Checks, called: JSON | None, prefix: str, scope: set[str], *, aggregate: bool) -> None:
+    def _offer(self, called: JSON | None, prefix: str, scope: set[str], *, aggregate: bool) -> None:
         offered, added = scopes.of_outputs(called, prefix, aggregate=aggregate)
         scope |= offered | added
-        self.globals |= added
+        self.checks.globals |= added
 
-    def _inline(self: Checks, holder: JSON) -> set[str]:
+    def _inline(self, holder: JSON) -> set[str]:
         inputs = (holder.get("inline") or {}).get("inputs") or {}
         return {f"inputs.parameters.{one.get('name')}" for one in inputs.get("parameters") or []}
 
-    def _resolvable(self: Checks, holder: JSON, layers: tuple[Container[str], ...], path: Path) -> None:
+    def _resolvable(self, holder: JSON, layers: tuple[Container[str], ...], path: Path) -> None:
         unknown = scopes.unresolvable(holder, *layers)
         if unknown is not None:
-            self.say(path, f"failed to resolve {{{{{unknown}}}}}")
-        self.functions({key: one for key, one in holder.items() if key != "inline"}, path)
+            self.checks.say(path, f"failed to resolve {{{{{unknown}}}}}")
+        self.checks.leaves.functions({key: one for key, one in holder.items() if key != "inline"}, path)
         for hook in (holder.get("hooks") or {}).values():
-            self.expression(hook.get("expression") or "true", path)
+            self.checks.leaves.expression(hook.get("expression") or "true", path)
 
-    def _loop(self: Checks, holder: JSON, path: Path) -> bool:
+    def _loop(self, holder: JSON, path: Path) -> bool:
         given = [one for one in LOOPS if holder.get(one)] + ["withSequence"] * (holder.get("withSequence") == {})
         if len(given) > 1:
-            self.say((*path, given[1]), "only one of withItems, withParam, withSequence can be specified")
+            self.checks.say((*path, given[1]), "only one of withItems, withParam, withSequence can be specified")
             return False
         sequence = holder.get("withSequence") or {}
         if sequence.get("count") is not None and sequence.get("end") is not None:
-            self.say((*path, "withSequence"), "only one of count or end can be defined in withSequence")
+            self.checks.say((*path, "withSequence"), "only one of count or end can be defined in withSequence")
             return False
         return True
 
-    def _not_for_graphs(self: Checks, template: JSON, where: Path) -> None:
+    def _not_for_graphs(self, template: JSON, where: Path) -> None:
         if template.get("activeDeadlineSeconds") is not None:
-            self.say((*where, "activeDeadlineSeconds"), "is only valid for leaf templates")
+            self.checks.say((*where, "activeDeadlineSeconds"), "is only valid for leaf templates")
 
     # -- DAGs
 
-    def dag(self: Checks, template: JSON, source: Source, scope: set[str], where: Path) -> None:
-        from posttrain.engine.linting.checks import FIELD_NAME
-
+    def dag(self, template: JSON, source: Source, scope: set[str], where: Path) -> None:
         self._not_for_graphs(template, where)
         tasks, path = template["dag"].get("tasks") or [], (*where, "dag", "tasks")
         if not tasks:
-            self.say((*where, "dag"), "must have at least one task")
+            self.checks.say((*where, "dag"), "must have at least one task")
             return
-        if not self._names(tasks, path, FIELD_NAME):
+        if not self.checks.names(tasks, path, scopes.FIELD_NAME):
             return
         plan = Plan(template["dag"])
         if not self._dependencies(template, plan, where):
             return
         called: dict[str, JSON | None] = {}
         for place, task in enumerate(tasks):
-            before = len(self.findings)
-            called[task["name"]] = self.holder(task, source, None, (*path, place))
-            if called[task["name"]] is None and len(self.findings) > before:
+            before = len(self.checks.findings)
+            called[task["name"]] = self.checks.holder(task, source, None, (*path, place))
+            if called[task["name"]] is None and len(self.checks.findings) > before:
                 return
             aggregate = bool(task.get("withItems") or task.get("withParam"))
             self._offer(called[task["name"]], f"tasks.{task['name']}", scope, aggregate=aggregate)
@@ -123,7 +122,7 @@ class GraphChecks:
             self._task(plan, task, source, scope, called, (*path, place))
 
     def _task(
-        self: Checks,
+        self,
         plan: Plan,
         task: JSON,
         source: Source,
@@ -134,67 +133,69 @@ class GraphChecks:
         name = task["name"]
         if task.get("hooks"):
             scope.add(f"tasks.{name}.status")
-        self.hooks(task.get("hooks") or {}, (*path, "hooks"), source)
+        self.checks.hooks(task.get("hooks") or {}, (*path, "hooks"), source)
         if not self._loop(task, path):
             return
-        layers = (scope, self.globals, self._inline(task), scopes.of_items(task), scopes.Statuses(plan, name))
+        layers = (scope, self.checks.globals, self._inline(task), scopes.of_items(task), scopes.Statuses(plan, name))
         self._resolvable(task, layers, path)
-        self.arguments(task.get("arguments") or {}, (*path, "arguments"), need_values=True)
+        self.checks.arguments(task.get("arguments") or {}, (*path, "arguments"), need_values=True)
         self._needed(plan, task, path)
         found = called[name]
         if found is not None:
-            self.supplied(found, task.get("arguments") or {}, path)
+            self.checks.supplied(found, task.get("arguments") or {}, path)
 
-    def _needed(self: Checks, plan: Plan, task: JSON, path: Path) -> None:
+    def _needed(self, plan: Plan, task: JSON, path: Path) -> None:
         """An argument that is an output of another task needs that task among its dependencies."""
         arguments = task.get("arguments") or {}
         for side, field in (("parameters", "value"), ("artifacts", "from")):
             for place, one in enumerate(arguments.get(side) or []):
                 text = one.get(field) or ""
                 if text.startswith("{{tasks.") and not plan.is_ancestor(text.split(".")[1], task["name"]):
-                    self.say(
+                    self.checks.say(
                         (*path, "arguments", side, place),
                         f"missing dependency '{text.split('.')[1]}' for {side[:-1]} '{one.get('name')}'",
                     )
 
-    def _dependencies(self: Checks, template: JSON, plan: Plan, where: Path) -> bool:
+    def _dependencies(self, template: JSON, plan: Plan, where: Path) -> bool:
         tasks, path = template["dag"]["tasks"], (*where, "dag", "tasks")
         depends = any(task.get("depends") for task in tasks)
-        before = len(self.findings)
+        before = len(self.checks.findings)
         for place, task in enumerate(tasks):
             here = (*path, place)
             if (depends or task.get("dependencies")) and task["name"][0].isdigit():
-                self.say((*here, "name"), "cannot begin with a digit when using either 'depends' or 'dependencies'")
+                words = "cannot begin with a digit when using either 'depends' or 'dependencies'"
+                self.checks.say((*here, "name"), words)
             if depends and task.get("dependencies"):
-                self.say(
+                self.checks.say(
                     (*here, "dependencies"), "cannot use both 'depends' and 'dependencies' in the same DAG template"
                 )
             if depends and task.get("continueOn"):
                 words = "Instead use 'dep-task.Failed'/'dep-task.Errored'"
-                self.say((*here, "continueOn"), f"cannot use 'continueOn' when using 'depends'. {words}")
+                self.checks.say((*here, "continueOn"), f"cannot use 'continueOn' when using 'depends'. {words}")
             for other, word in unknown_words(task.get("depends") or ""):
-                self.say((*here, "depends"), f"task result '{word}' for task '{other}' is invalid")
+                self.checks.say((*here, "depends"), f"task result '{word}' for task '{other}' is invalid")
             for name in plan.needs[task["name"]].names:
                 self._dependency(plan, task, name, here)
-        if len(self.findings) == before:
+        if len(self.checks.findings) == before:
             self._no_cycles(plan, where)
         for target in (template["dag"].get("target") or "").split():
             if "{{" not in target and target not in plan.tasks:
-                self.say((*where, "dag", "target"), f"target '{target}' is not defined")
-        return len(self.findings) == before
+                self.checks.say((*where, "dag", "target"), f"target '{target}' is not defined")
+        return len(self.checks.findings) == before
 
-    def _dependency(self: Checks, plan: Plan, task: JSON, name: str, here: Path) -> None:
+    def _dependency(self, plan: Plan, task: JSON, name: str, here: Path) -> None:
         field = "depends" if task.get("depends") else "dependencies"
         other = plan.tasks.get(name)
         if other is None:
-            self.say((*here, field), f"invalid dependency {name}: there is no such task")
+            self.checks.say((*here, field), f"invalid dependency {name}: there is no such task")
         elif name in plan.needs[task["name"]].by_items and not any(other.get(loop) for loop in LOOPS):
-            self.say(
+            self.checks.say(
                 (*here, field),
-                f"dependency '{name}' uses an items-based condition such as .AnySucceeded or .AllFailed but does not contain any items",
+                f"dependency '{name}' uses an items-based condition such as .AnySucceeded or .AllFailed "
+                "but does not contain any items",
             )
 
-    def _no_cycles(self: Checks, plan: Plan, where: Path) -> None:
+    def _no_cycles(self, plan: Plan, where: Path) -> None:
         open_needs = {name: set(plan.needs[name].names) for name in plan.tasks}
         ready = [name for name, needs in open_needs.items() if not needs]
         done = 0
@@ -207,4 +208,4 @@ class GraphChecks:
                     ready.append(other)
         if done < len(plan.tasks):
             stuck = ", ".join(sorted(name for name, needs in open_needs.items() if needs))
-            self.say((*where, "dag"), f"dependency cycle detected among {stuck}")
+            self.checks.say((*where, "dag"), f"dependency cycle detected among {stuck}")

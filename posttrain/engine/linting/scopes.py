@@ -12,6 +12,8 @@ from posttrain.engine.templates import tags
 
 JSON = dict[str, Any]
 
+FIELD_NAME = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]{0,127}")
+VALUE_NAME = re.compile(r"[-a-zA-Z0-9_]+")
 CHECKED = ("item.", "steps.", "inputs.", "outputs.", "pod.", "workflow.", "tasks.")
 _ALWAYS = (
     "outputs.", "workflow.creationTimestamp", "workflow.scheduledTime", "workflow.duration", "tasks.name", "steps.name",

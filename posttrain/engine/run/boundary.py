@@ -23,6 +23,7 @@ from posttrain.engine.scope import Referred, ScopeError, TemplateScope, artifact
 from posttrain.engine.templates import REFERENCES, substitute
 
 if TYPE_CHECKING:
+    from posttrain.engine.run.hooks import Hooks
     from posttrain.engine.run.calls import Call
     from posttrain.engine.run.hooks import Hooks
 
@@ -116,6 +117,14 @@ class Boundary(Body):
             self.limited.popleft()
         self.run.limited.pop(self.name, None)
 
+    def hook_done(self, hooks: Hooks) -> None:
+        """A hook of a step or task has ended."""
+        raise NotImplementedError
+
+    def shut_down(self) -> None:
+        """The workflow was stopped: what waits never starts."""
+        raise NotImplementedError
+
     def check_fail_fast(self) -> None:
         """With failFast on the template: once a child is bad and no pod is left, the template has failed."""
         raise NotImplementedError
@@ -146,9 +155,9 @@ class Boundary(Body):
         for node in nodes:
             for id in outbound_nodes(node, self.run.state.nodes.get):
                 found.setdefault(id)
-        node = self.node
-        if node is not None and found:
-            self.run.state.change(node, {"outboundNodes": list(found)})
+        own = self.node
+        if own is not None and found:
+            self.run.state.change(own, {"outboundNodes": list(found)})
 
 
 def outbound_nodes(node: Node, node_of: Callable[[str], Node | None]) -> list[str]:

@@ -118,17 +118,21 @@ class Call:
             return self._finish(node)
         self._prepare()
         node = self.node
-        if node is not None and node["phase"] == "Pending" and self.template.get("timeout"):
-            if self.run.state.clock() > self.run.state.start_of(node) + duration(self.template["timeout"]):
-                self._release()
-                self.run.state.mark(self.name, "Failed", "timeout")
-                raise TimedOut("timeout")
+        if node is not None and self._waited_too_long(node):
+            self._release()
+            self.run.state.mark(self.name, "Failed", "timeout")
+            raise TimedOut("timeout")
         self.check_limits(node)
         if self.template.get("synchronization") and not self.holds_lock and not self._acquire(node):
             node = self.node
             assert node is not None
             return node
         return self._start()
+
+    def _waited_too_long(self, node: Node) -> bool:
+        if node["phase"] != "Pending" or not self.template.get("timeout"):
+            return False
+        return self.run.state.clock() > self.run.state.start_of(node) + duration(self.template["timeout"])
 
     def _prepare(self) -> None:
         if self.template:

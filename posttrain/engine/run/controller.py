@@ -41,7 +41,7 @@ BODIES: dict[str, type[Body]] = {
     "container": PodBody, "script": PodBody, "suspend": SuspendBody, "dag": DagBody, "steps": StepsBody,
 }  # fmt: skip
 _LOCK_SECONDS = 0.3
-_PHASES = {"Skipped": "Succeeded", "Omitted": "Succeeded"}
+_PHASES: dict[str, str] = {"Skipped": "Succeeded", "Omitted": "Succeeded"}
 
 
 class Controller:
@@ -57,7 +57,7 @@ class Controller:
         self.globals: dict[str, str] = {}
         self.global_artifacts: dict[str, JSON] = {}
         self.spec: JSON = {}
-        self.queue: deque[Callable[[], None]] = deque()
+        self.queue: deque[Callable[[], object]] = deque()
         self._queued: set[int] = set()
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -77,7 +77,7 @@ class Controller:
 
     # -- what executions ask for
 
-    def soon(self, what: Callable[[], None]) -> None:
+    def soon(self, what: Callable[[], object]) -> None:
         """Do it in this pass, after what is queued already."""
         self.queue.append(what)
 
@@ -384,7 +384,8 @@ class Controller:
         node = self.root.node
         if node is None:
             return False
-        self.globals["workflow.status"] = _PHASES.get(node["phase"], node["phase"])
+        phase: str = node["phase"]
+        self.globals["workflow.status"] = _PHASES.get(phase, phase)
         self.globals["workflow.duration"] = f"{self.state.clock() - self.state.started.get('', self.state.clock()):f}"
         over = node["phase"] in FULFILLED or fulfilled(node)
         if over:
@@ -402,7 +403,8 @@ class Controller:
             {
                 "displayName": node["displayName"], "message": node.get("message", ""),
                 "templateName": node.get("templateName") or (node.get("templateRef") or {}).get("template", ""),
-                "phase": node["phase"], "podName": pod_name(self.state.name, node["name"], node.get("templateName", "")),
+                "phase": node["phase"],
+                "podName": pod_name(self.state.name, node["name"], node.get("templateName", "")),
                 "finishedAt": node.get("finishedAt"),
             }
             for node in self.state.nodes.values() if node["phase"] in BAD
@@ -475,7 +477,8 @@ class Controller:
         return node is not None and fulfilled(node)
 
     def _conclude(self, node: Node) -> None:
-        phase = _PHASES.get(node["phase"], node["phase"])
+        phase: str = node["phase"]
+        phase = _PHASES.get(phase, phase)
         if phase == "Running":
             phase = "Succeeded"  # the entry was a daemon
         message = node.get("message", "")

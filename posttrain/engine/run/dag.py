@@ -299,9 +299,8 @@ class DagBody(Boundary):
         if fan is None:
             self.wake(task)
             return
-        if exit_hook(self.plan.tasks[task], {}):
-            if not self._hooks_settled(self.name_of(item), task):
-                return
+        if exit_hook(self.plan.tasks[task], {}) and not self._hooks_settled(self.name_of(item), task):
+            return
         fan.open.discard(item)
         if not fan.open:
             self._fan_done(fan)

@@ -48,7 +48,7 @@ class Hooks:
         self.calls: dict[str, Call] = {}
 
     def look(self) -> bool:
-        """Start what is due; whether nothing is left to wait for. Raises TemplateError for an expression that is none."""
+        """Start what is due; whether nothing is left to wait for. Raises TemplateError for what is no expression."""
         node = self.run.state.node(self.name)
         assert node is not None
         for name, hook in self.named.items():
@@ -89,7 +89,7 @@ class Hooks:
 
     def _execute(self, call: Call, node: Node) -> None:
         try:
-            hook_node = call.execute()
+            hook_node: Node | None = call.execute()
         except LimitReached:
             raise
         except TemplateError:
@@ -110,7 +110,9 @@ class Hooks:
         try:
             arguments = substitute(arguments, scope)
             resolved = [
-                {**scope.resolve_artifact(one), "name": one["name"]} if one.get("from") or one.get("fromExpression") else one
+                {**scope.resolve_artifact(one), "name": one["name"]}
+                if one.get("from") or one.get("fromExpression")
+                else one
                 for one in arguments.get("artifacts") or []
             ]  # fmt: skip
         except (SubstitutionError, ScopeError) as error:

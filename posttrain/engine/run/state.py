@@ -55,7 +55,7 @@ class RunState:
         self, name: str, kind: str, phase: str, *, holder: JSON, scope: str, boundary: str = "", message: str = "",
         flags: JSON | None = None, inputs: JSON | None = None,
     ) -> Node:  # fmt: skip
-        """A new node. `holder` is the step or task that called for it, `boundary` the id of the template it is part of."""
+        """A new node. `holder` is the step or task that called for it, `boundary` the id of the template around it."""
         id = self.id_of(name)
         assert id not in self.nodes, f"node {name} is there already"
         above = self.nodes.get(boundary)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from posttrain.engine import Engine, load
+from posttrain.engine import engine as engine_module
 from posttrain.engine.podspec import PodSpec, PodStatus
 from posttrain.engine.run import machine
 
@@ -23,6 +24,7 @@ class DecidedPods:
         self.outcome, self.dice = outcome, dice
         self.open: dict[str, PodSpec] = {}
         self.started: list[str] = []
+        self.stopped: set[str] = set()
         self.statuses: dict[str, PodStatus] = {}
 
     def start(self, spec: PodSpec) -> None:
@@ -38,8 +40,12 @@ class DecidedPods:
             if spec.directory == directory:
                 self.open.pop(id)
                 self.statuses[directory] = PodStatus("Failed", "stopped", finished=time.time())
+                self.stopped.add(id)
 
     def wait(self, timeout: float) -> set[str]:
+        if self.stopped:
+            stopped, self.stopped = self.stopped, set()
+            return stopped
         if not self.open:
             time.sleep(min(timeout, 0.02))
             return set()
@@ -48,16 +54,18 @@ class DecidedPods:
         self.statuses[spec.directory] = self.outcome(spec)
         return {id}
 
+    def alive(self, directory: str) -> bool:
+        return False
+
     def close(self) -> None: ...
 
 
-def run_decided(
-    workspace: Path, manifest: dict, outcome: Outcome, seed: int = 0, monkeypatch: pytest.MonkeyPatch | None = None
-) -> tuple[dict, DecidedPods]:
+def run_decided(workspace: Path, manifest: dict, outcome: Outcome, seed: int = 0) -> tuple[dict, DecidedPods]:
     """Run a workflow to its end; gives its nodes by name (and the workflow's status as ""), and the pods."""
     pods = DecidedPods(outcome, random.Random(seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "PodRunner", lambda *_: pods)
+        for place in (machine, engine_module):
+            patch.setattr(place, "PodRunner", lambda *_: pods)
         engine = Engine(workspace)
         name = engine.submit(load(manifest))
         engine.run(name)

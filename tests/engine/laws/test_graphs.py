@@ -47,7 +47,7 @@ def manifest(listed, *, fail_fast: bool) -> dict:
 
 
 @given(tasks(), st.integers(0, 10**6))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_without_fail_fast_every_task_ends_as_the_definition_says(tmp_path_factory, listed, seed) -> None:
     nodes, pods = run_decided(
         tmp_path_factory.mktemp(f"w{next(COUNT)}"), manifest(listed, fail_fast=False), as_told, seed
@@ -67,7 +67,7 @@ def test_without_fail_fast_every_task_ends_as_the_definition_says(tmp_path_facto
 
 
 @given(tasks(), st.integers(0, 10**6))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_with_fail_fast_nothing_starts_whose_condition_is_false(tmp_path_factory, listed, seed) -> None:
     nodes, _ = run_decided(tmp_path_factory.mktemp(f"w{next(COUNT)}"), manifest(listed, fail_fast=True), as_told, seed)
     known = {name: nodes[f"w.{name}"] for name, *_ in listed if f"w.{name}" in nodes}
@@ -93,7 +93,7 @@ def groups(draw):
 
 
 @given(groups(), st.integers(0, 10**6))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_steps_go_on_until_a_group_fails(tmp_path_factory, listed, seed) -> None:
     shown = [
         [
@@ -109,7 +109,7 @@ def test_steps_go_on_until_a_group_fails(tmp_path_factory, listed, seed) -> None
     nodes, _ = run_decided(tmp_path_factory.mktemp(f"w{next(COUNT)}"), workflow(main, WORK), as_told, seed)
     going = True
     for place, group in enumerate(listed):
-        for name, when, end, excused in group:
+        for name, when, end, _ in group:
             node = nodes.get(f"w[{place}].{name}")
             assert (node is not None) == going
             if node is not None:

@@ -50,7 +50,8 @@ def test_what_has_no_tags_stays_as_it_is(tree) -> None:
 
 HOSTILE = [
     "it's", 'say "x"', "a\nb", "a\tb", "back\\slash", "$(echo no)", "`echo no`", "${HOME}", "; rm -rf /nowhere", "{{",
-    "}}", "{{item}}", "{{=1+1}}", "{{workflow.name}}", "ü😀漢", "%s", "--", "", " ", "null", "true", "1e3", "[1,", "\\n",
+    "}}", "{{item}}", "{{=1+1}}", "{{workflow.name}}", "ü😀漢", "%s", "--", "", " ", "null", "true", "1e3", "[1,",
+    "\\n",
     "a" * 5000,
 ]  # fmt: skip
 

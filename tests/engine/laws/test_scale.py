@@ -1,0 +1,52 @@
+"""Large graphs: the time goes up with the number of nodes, not with its square."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.engine.laws.support import WORK, as_told, run_decided, workflow
+
+
+def fan(size: int) -> dict:
+    return {
+        "name": "main",
+        "dag": {"tasks": [{"name": "each", "template": "work", "withSequence": {"count": str(size)}}]},
+    }
+
+
+def chain(size: int) -> dict:
+    tasks = [{"name": f"t{n}", "template": "work"} | ({"depends": f"t{n - 1}"} if n else {}) for n in range(size)]
+    return {"name": "main", "dag": {"tasks": tasks}}
+
+
+def group(size: int) -> dict:
+    each = {"name": "each", "template": "work", "withSequence": {"count": str(size)}}
+    return {"name": "main", "steps": [[each], [{"name": "end", "template": "work"}]]}
+
+
+def groups(size: int) -> dict:
+    return {"name": "main", "steps": [[{"name": f"t{n}", "template": "work"}] for n in range(size)]}
+
+
+def measured(tmp_path: Path, main: dict) -> float:
+    began = time.process_time()
+    nodes, _ = run_decided(tmp_path, workflow(main, WORK), as_told)
+    assert nodes[""]["phase"] == "Succeeded"
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("shape", [fan, chain, group, groups])
+def test_eight_times_the_nodes_take_not_much_more_than_eight_times_the_time(tmp_path: Path, shape) -> None:
+    measured(tmp_path / "warm", shape(10))
+    few, many = measured(tmp_path / "few", shape(100)), measured(tmp_path / "many", shape(800))
+    assert many < 24 * few + 0.5, (few, many)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shape", [fan, chain, group, groups])
+def test_ten_thousand_nodes(tmp_path: Path, shape) -> None:
+    assert measured(tmp_path, shape(10_000)) < 60
