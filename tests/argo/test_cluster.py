@@ -71,7 +71,7 @@ def test_submit_and_follow(way: str, command: str, code: int, tmp_path: Path) ->
         environment.pop("ARGO_SERVER")
     done = subprocess.run(
         [sys.executable, "-m", "posttrain.cli", "submit", str(path), "--watch"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
     assert done.stdout.startswith("submitted Workflow posttrain-test-")
