@@ -24,7 +24,7 @@ def demo(workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     root = workspace.absolute()
     definition = define("sft", "laptop", preset="demo")
     embedded = Embedded(root, definition.profile)
-    started = embedded.engine.store(RUN).exists()
+    started = embedded.engine.exists(RUN)
     ended = embedded.drive(RUN) if started else embedded.run(definition, RUN)
     if ended:
         raise typer.Exit(ended)

@@ -90,12 +90,6 @@ def environments() -> Path:
     return Path(os.environ.get("POSTTRAIN_ENVS") or cache / "posttrain" / "envs").absolute()
 
 
-def stored_workflow(workspace: Path, run: str) -> JSON | None:
-    """The workflow object of `run`, or None where the engine of this workspace does not know it."""
-    engine = engine_of(workspace)
-    return engine.get(run) if engine.store(run).exists() else None
-
-
 def install(profile: Profile) -> None:
     """Install the environments that the profile's steps run in, where they are not there yet."""
     for name in sorted({"control", *(profile.environments.get(e, e) for e in ("train", "rollout"))}):

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from posttrain.cli.embedded import stored_workflow
 from posttrain.cli.options import DEFAULT_WORKSPACE, RunName, Workspace, existing
 from posttrain.contract.files import write_atomic
 from posttrain.report import collect, render
@@ -27,6 +26,5 @@ def report(
     """Write one self-contained HTML page: graph and times, curves, scores before and after, samples, lineage."""
     root = existing(workspace)
     page = output or root / "runs" / run / "report.html"
-    found = collect(root, run, workflow=stored_workflow(root, run))
-    write_atomic(page, render(found, samples=samples))
+    write_atomic(page, render(collect(root, run), samples=samples))
     typer.echo(page)

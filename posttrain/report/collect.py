@@ -15,6 +15,7 @@ from typing import Any
 from posttrain.argo.status import WAITING, StepState, moment, phase, steps_of, times
 from posttrain.contract.context import METRICS
 from posttrain.contract.record import FILE as RECORD
+from posttrain.engine import Engine
 from posttrain.errors import UserError
 from posttrain.report.evaluations import read_evaluations
 from posttrain.report.model import RunReport, StepView
@@ -27,18 +28,23 @@ def collect(
 ) -> RunReport:
     """What is known of `run`.
 
-    `workflow` is the workflow object with its status, from the engine or a cluster, where there is
-    one; `status` and `failures` are what Argo tells an exit handler (`workflow.status` and
-    `workflow.failures`). Raises UserError for an unknown run.
+    `workflow` is the workflow object with its status, where a cluster ran it; the embedded engine's is
+    found in the workspace. `status` and `failures` are what Argo tells an exit handler
+    (`workflow.status` and `workflow.failures`). Raises UserError for an unknown run.
     """
     directory = workspace / "runs" / run
     if not directory.is_dir():
         raise UserError("no such run in the workspace", field="RUN", value=run, remedy="see `posttrain list`")
+    engine = Engine(workspace)
+    ours = engine.exists(run)
+    workflow = workflow or (engine.get(run) if ours else None)
     records = {path.parent.name: json.loads(path.read_text()) for path in sorted(directory.glob(f"*/{RECORD}"))}
     if workflow:
         states = [state for state in steps_of(workflow) if not state.exit_handler]
     else:
         states = _states_from(records) + _failed(failures)
+    if ours:
+        states = [_with_complaint(engine, run, state) for state in states]
     steps = tuple(_view(directory, state, records.get(state.directory)) for state in states)
     evaluations, samples = read_evaluations(workspace, steps)
     started, finished = _times(workflow, records)
@@ -91,6 +97,15 @@ def _failed(failures: str) -> list[StepState]:
         StepState(name, entry["phase"], finished=moment(entry["finishedAt"]), message=entry["message"])
         for name, entry in known.items()
     ]
+
+
+def _with_complaint(engine: Engine, run: str, state: StepState) -> StepState:
+    """A failed step says what it said itself: the last `error: …` line that it wrote, where there is one."""
+    if state.phase != "Failed":
+        return state
+    lines = [line for name, line in engine.logs(run) if name.partition("(")[0] == state.name]
+    said = next((line for line in reversed(lines) if line.startswith("error: ")), "")
+    return replace(state, message=said.removeprefix("error: ") or state.message)
 
 
 def _view(directory: Path, state: StepState, record: JSON | None) -> StepView:
