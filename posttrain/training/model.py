@@ -46,8 +46,7 @@ class TrainedModel:
         self._copies = dtype != torch.float32
         if self._copies:
             self.weights = {n: torch.nn.Parameter(p.detach().float().clone()) for n, p in trained.items()}
-            for parameter in model.parameters():  # not the buffers: rotary frequencies need their precision
-                parameter.data = parameter.data.to(dtype)
+            _round(model, dtype)
         else:
             self.weights = trained
         self._computing = [trained[name] for name in self.weights]
@@ -82,7 +81,8 @@ class TrainedModel:
         for weight, computing in zip(self.weights.values(), self._computing, strict=True):
             computing.copy_(weight)
         model = self.module if self.adapted is None else self.adapted.merge_and_unload()
-        return model.to(dtype)  # type: ignore[arg-type]
+        _round(model, dtype)
+        return model  # type: ignore[return-value]
 
 
 def load_model(path: Path, config: Training, *, field: str = "model") -> TrainedModel:
@@ -98,6 +98,12 @@ def load_model(path: Path, config: Training, *, field: str = "model") -> Trained
         ) from None  # fmt: skip
     model.set_attn_implementation(choose_attention(model, config.attention, device))
     return TrainedModel(model, config, device)
+
+
+def _round(model: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Give the parameters `dtype`. Not the buffers: rotary frequencies need their precision."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
 
 
 def choose_device(wanted: str) -> torch.device:
