@@ -2,7 +2,7 @@
 
 Invariant: what became of a try is told by the controls at the newest version, never by Lance's answer. A try
 that was refused, got no answer, or landed on a version already cleaned up ends in reading the controls; a
-further try stages its fragments anew.
+further try stages its fragments anew, unless it is certain that none of the first try's are in any version.
 """
 
 from __future__ import annotations

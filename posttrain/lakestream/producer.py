@@ -17,9 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from lance.fragment import FragmentMetadata
 
 from posttrain.lakestream import changes, metrics
 from posttrain.lakestream.admission import Backlog, backlog, must_wait
+from posttrain.lakestream.changes import Change
 from posttrain.lakestream.commit import Patience, read_controls
 from posttrain.lakestream.controls import Controls, Cursor, Held, ProducerControl, StreamControl, checked_cursor
 from posttrain.lakestream.errors import AdmissionTimeout, ProducerFenced, StreamError
@@ -46,6 +48,21 @@ class Committed:
     end: int
 
 
+@dataclass(frozen=True)
+class _Staged:
+    """A change with its fragments, not committed yet."""
+
+    change: Change
+    controls: list[FragmentMetadata]
+    data: list[FragmentMetadata]
+
+    @property
+    def control(self) -> ProducerControl:
+        (body,) = self.change.write
+        assert isinstance(body, ProducerControl)
+        return body
+
+
 class Producer:
     """Made by `Stream.producer`. Appends are one after the other; it may be shared by threads."""
 
@@ -56,6 +73,7 @@ class Producer:
         self._after_commit = after_commit
         self._stream: Held[StreamControl] | None = None
         self._held: Held[ProducerControl] | None = None
+        self._fence: int | None = None  # the upkeep's control when the controls were read last; each fence replaces it
         self._known_at = float("-inf")
         self._in_doubt = False
         self._low, self._end = 0, 0
@@ -105,47 +123,69 @@ class Producer:
         return await asyncio.to_thread(self.append, rows, cursor)
 
     def _land(self, rows: pa.Table, cursor: Cursor) -> Committed:
-        patience = self._patience()
+        patience, staged, fence = self._patience(), None, self._fence
         self._in_doubt = True  # until a return: whatever is raised leaves the outcome open
         while True:
-            if time.monotonic() - self._known_at > _TRUSTED and (found := self._look(patience)):
+            if time.monotonic() - self._known_at > _TRUSTED and (found := self._catch_up(patience)):
                 return found
-            assert self._stream is not None and self._held is not None
-            try:
-                change = changes.append(self._stream, self._held, self._mine, cursor, rows.num_rows, time.time())
-            except StreamError:
-                self._in_doubt = False
-                raise
+            change = self._decide(cursor, rows.num_rows)
             self._known_at = float("-inf")
             try:
-                emit("staging", self._label, producer=self.name)
-                controls, data = self._table.stage_for(change, rows)
-                emit("staged", self._label, producer=self.name)
-                landed = self._table.commit(change, controls, data)
+                if staged is None or self._fence != fence:
+                    staged, fence = self._stage(change, rows), self._fence
+                landed = self._table.commit(staged.change, staged.controls, staged.data)
                 emit("committed", self._label, producer=self.name, version=landed.version)
                 if self._stands(landed):
-                    body = change.write[0]
-                    assert isinstance(body, ProducerControl)
-                    metrics.BYTES.labels(self._label, self.name).inc(size_of(data))
-                    return self._accept(Held(landed.controls[0], body), landed.version)
+                    metrics.BYTES.labels(self._label, self.name).inc(size_of(staged.data))
+                    return self._accept(Held(landed.controls[0], staged.control), landed.version)
+                staged = None
                 metrics.GHOSTS.labels(self._label).inc()
             except Conflict as problem:
+                # what did not land now is a ghost at most where a fence came since, and then it is staged anew
                 metrics.CONFLICTS.labels(self._label).inc()
                 patience.pause(problem)
             except Unanswered as problem:
+                staged = None
                 patience.pause(problem)
+
+    def _decide(self, cursor: Cursor, rows: int) -> Change:
+        assert self._stream is not None and self._held is not None
+        try:
+            return changes.append(self._stream, self._held, self._mine, cursor, rows, time.time())
+        except StreamError:
+            self._in_doubt = False
+            raise
+
+    def _stage(self, change: Change, rows: pa.Table) -> _Staged:
+        emit("staging", self._label, producer=self.name)
+        controls, data = self._table.stage_for(change, rows)
+        emit("staged", self._label, producer=self.name)
+        return _Staged(change, controls, data)
 
     def _stands(self, landed: Landed) -> bool:
         """Whether the commit is in the newest version, and not on a number that was cleaned up meanwhile."""
         assert self._stream is not None
-        if self._table.latest() != landed.version:
-            self._table.refresh()
+        self._table.refresh()
         emit("verified", self._label, producer=self.name, version=self._table.version)
         if not self._table.holds(landed.controls):
             return False
         if self._table.holds([self._stream.fragment]):
             self._known_at = time.monotonic()
         return True
+
+    def _catch_up(self, patience: Patience) -> Committed | None:
+        """Know the controls of the newest version, by seeing that they are those known already, or by reading them."""
+        known = [held.fragment for held in (self._stream, self._held) if held is not None]
+        fence = [self._fence] if self._fence is not None else []
+        try:
+            self._table.refresh()
+        except Unanswered as problem:
+            patience.pause(problem)
+            return self._look(patience)
+        if len(known) == 2 and self._table.holds(known + fence):
+            self._known_at = time.monotonic()
+            return None
+        return self._look(patience)
 
     def _look(self, patience: Patience) -> Committed | None:
         """Read the controls; what this holder's last try landed, if it did and was not known to."""
@@ -154,6 +194,7 @@ class Producer:
         if held is None:
             raise StreamError(f"producer {self.name!r} is gone from the stream", remedy="register again")
         self._stream, self._held = controls.stream, held
+        self._fence = controls.upkeep.fragment if controls.upkeep else None
         landed = changes.has_landed(held, self._mine)
         if held.body.epoch != self.epoch:
             self._in_doubt = False

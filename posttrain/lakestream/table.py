@@ -33,7 +33,7 @@ from posttrain.lakestream.offsets import Ids, Span
 
 _FORMAT: Final = "2.2"
 _METADATA = b"posttrain.lakestream"
-_RETRIES = 3  # Lance's own twenty back off for seconds; the caller's loop looks at the controls in between
+_RETRIES = 1  # Lance's own twenty back off for seconds; the loops above try again sooner, and look first
 _PERMANENT = (
     "AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket",
     "No space left on device", "Read-only file system", "Permission denied", "Quota",
@@ -145,15 +145,14 @@ class Table:
         with answers(self.uri):
             return self._dataset.latest_version
 
-    def refresh(self) -> int:
-        """Move to the newest version. Raises Unanswered."""
-        with answers(self.uri):
-            seen = self._dataset.version
-            fresh = self._dataset.checkout_version(self._dataset.latest_version)
-            if fresh.version < seen:  # a listing that ran while versions were cleaned up may miss the newest
-                raise Unanswered(f"version {fresh.version} was listed as newer than {seen}")
-            self._dataset = fresh
-            return fresh.version
+    def refresh(self, newest: int | None = None) -> None:
+        """Move to the newest version, or to `newest` where the caller has just asked for it. Raises Unanswered."""
+        newest, seen = self.latest() if newest is None else newest, self._dataset.version
+        if newest < seen:  # a listing that ran while versions were cleaned up may miss the newest
+            raise Unanswered(f"version {newest} was listed as newer than {seen}")
+        if newest > seen:
+            with answers(self.uri):
+                self._dataset = self._dataset.checkout_version(newest)
 
     def holds(self, fragments: Iterable[int]) -> bool:
         """Whether every one of `fragments` is part of this version."""
@@ -211,7 +210,8 @@ class Table:
     def commit(self, change: Change, controls: Sequence[FragmentMetadata], data: Sequence[FragmentMetadata]) -> Landed:
         """One try at committing `change` with the staged fragments, read version: this one.
 
-        Fragments must never be given to a second try: a ghost of the first may have them, and go with it.
+        Fragments must not be given to a second try once a fence has come: a ghost of the first may have them, and
+        the clean-up behind the fence would take them away.
         Moves to the committed version. Raises Conflict, Unanswered, StoreUnavailable.
         """
         operation = LanceOperation.Update(removed_fragment_ids=list(change.remove), new_fragments=[*controls, *data])

@@ -43,8 +43,8 @@ def linearize(history: Sequence[Operation], initial: Hashable, apply: Apply) -> 
             if i in done or operation.start > horizon:
                 continue  # something that had ended before this began must come first
             after, answer = apply(state, operation.call)
-            if not operation.is_open and answer != operation.answer:
-                continue
+            if after == state if operation.is_open else answer != operation.answer:
+                continue  # without an answer and without an effect it says nothing
             step = (done | {i}, after)
             if step not in tried:
                 tried.add(step)

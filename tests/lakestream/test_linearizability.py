@@ -70,37 +70,43 @@ class Recorder:
         return answer
 
 
-def client(recorder: Recorder, uri: str, options: dict | None, seed: str, steps: int, timeout: float) -> None:
+HASTY = 0.05  # seconds after which a client gives up, so that its operation may or may not have happened
+GIVEN_UP = 2  # operations at most for a client: each doubles the orders that the checker must try
+
+
+def client(recorder: Recorder, uri: str, options: dict | None, seed: str, steps: int) -> None:
     """Registers, appends, reads and at last maybe closes, in an order that the seed gives."""
     choose = random.Random(seed)
-    opened = Stream.open(uri, storage_options=options, timeout=timeout)
+    patient = Stream.open(uri, storage_options=options, timeout=120)
+    hasty = Stream.open(uri, storage_options=options, timeout=HASTY)
     mine: dict[str, Producer] = {}
-    counter = 0
+    given_up = 0
     for step in range(steps):
         name, what = choose.choice("ab"), choose.choice(["register", "append", "append", "append", "read"])
+        opened = hasty if choose.random() < 0.4 and given_up < GIVEN_UP else patient
         if what == "read":
-            recorder.record(("read",), lambda: state_of(opened))
+            recorder.record(("read",), lambda: state_of(patient))
         elif what == "register" or name not in mine:
 
-            def register(name: str = name) -> object:
+            def register(name: str = name, opened: Stream = opened) -> object:
                 mine[name] = opened.producer(name)
                 return mine[name].epoch, mine[name].cursor
 
-            recorder.record(("register", name), register)
+            mine.pop(name, None)
+            given_up += recorder.record(("register", name), register) is None
         else:
-            counter += 1
-            producer, number = mine[name], counter
+            producer, cursor = mine[name], cursor_of(mine[name], step, seed)
 
-            def append(producer: Producer = producer, number: int = number) -> object:
-                producer.append(rows(producer.name, number, 1), cursor_of(producer, number, seed))
+            def append(producer: Producer = producer, cursor: str = cursor, step: int = step) -> object:
+                producer.append(rows(producer.name, step, 1), cursor)
                 return OK
 
-            cursor = cursor_of(producer, number, seed)
             answer = recorder.record(("append", name, producer.epoch, cursor), append)
+            given_up += answer is None
             if answer != OK or producer.cursor != cursor:
                 del mine[name]  # fenced, or in doubt: a new holder finds the truth
         if step == steps - 2 and seed.endswith("/0"):
-            recorder.record(("close",), lambda: opened.close() or OK)
+            recorder.record(("close",), lambda: patient.close() or OK)
 
 
 def cursor_of(producer: Producer, number: int, seed: str) -> str:
@@ -115,12 +121,10 @@ def state_of(opened: Stream) -> object:
     return controls.stream.body.closed, tuple(sorted((p.name, p.epoch, p.cursor) for p in held))
 
 
-def run(
-    recorder: Recorder, uri: str, options: dict | None, seed: int, *, clients: int, steps: int, timeout: float
-) -> None:
+def run(recorder: Recorder, uri: str, options: dict | None, seed: int, *, clients: int, steps: int) -> None:
     def guarded(number: int) -> None:
         try:
-            client(recorder, uri, options, f"{seed}/{number}", steps, timeout)
+            client(recorder, uri, options, f"{seed}/{number}", steps)
         except BaseException as problem:
             recorder.failures.append(problem)
 
@@ -165,7 +169,7 @@ def unlucky(seed: int) -> Callable[[Request], None]:
 def test_histories_on_a_directory(local: Store, seed: int) -> None:
     opened, recorder = Stream.create(local.uri("history"), SCHEMA), Recorder()
     with upkeep(opened) if seed % 2 else nullcontext():
-        run(recorder, opened.uri, None, seed, clients=4, steps=10, timeout=60)
+        run(recorder, opened.uri, None, seed, clients=4, steps=10)
     assert not recorder.failures
     recorder.record(("read",), lambda: state_of(opened))
     assert linearize(recorder.history, EMPTY, stream) is not None, recorder.history
@@ -181,7 +185,7 @@ def test_histories_on_a_store_that_loses_answers(s3: Store, seed: int) -> None:
         few = {"client_max_retries": "0", "client_retry_timeout": "1"}  # so that the faults reach the library
         proxy.reset(**{"after" if seed % 2 else "before": unlucky(seed)})
         with upkeep(opened):
-            run(recorder, opened.uri, options | few, seed, clients=3, steps=10, timeout=0.3)
+            run(recorder, opened.uri, options | few, seed, clients=3, steps=10)
     assert not recorder.failures
     recorder.record(("read",), lambda: state_of(opened))
     assert linearize(recorder.history, EMPTY, stream) is not None, recorder.history

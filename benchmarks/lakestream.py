@@ -1,0 +1,308 @@
+"""Streams against plain Lance append and Redis Streams, in one run on one machine.
+
+    python -m benchmarks.lakestream                    # everything, about ten minutes
+    python -m benchmarks.lakestream --only paced --store s3
+
+throughput  producers in processes of their own append 2,500 rows a commit as fast as they can, round by round
+            each system in turn; medians over the rounds. Plain Lance is the quickest way to append that Lance
+            offers: fragments staged and committed on a handle that is kept. Redis gets each row as an XADD, a
+            commit as one transaction (MULTI), without a log on disk and with `appendfsync always`; and, as
+            `batches`, all rows of a commit in one entry.
+paced       four producers, one commit a second each.
+history     recovery (open, register, read the cursor) and the tail of one commit after 10 and 5,000 commits,
+            with maintenance on.
+
+Rows are {producer, seq, text of 100 characters}. S3 is SeaweedFS on this machine; it shares the processors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation
+from lance.fragment import write_fragments
+
+from posttrain.lakestream import Policy, Stream
+from tests.lakestream.stores import Store, seaweed
+
+ROWS = 2500
+SCHEMA = pa.schema([("producer", pa.string()), ("seq", pa.int64()), ("text", pa.string())])
+
+
+def table(name: str, first: int, rows: int = ROWS) -> pa.Table:
+    return pa.table([[name] * rows, range(first, first + rows), [f"{i:0100d}" for i in range(rows)]], schema=SCHEMA)
+
+
+def lakestream(uri: str, options: dict[str, str], name: str) -> Callable[[int], None]:
+    producer = Stream.open(uri, storage_options=options or None).producer(name)
+    batch = table(name, 0)
+    return lambda number: producer.append(batch, number + 1) and None
+
+
+def plain_lance(uri: str, options: dict[str, str], name: str) -> Callable[[int], None]:
+    handle, batch = [lance.dataset(uri, storage_options=options or None)], table(name, 0)
+
+    def append(_: int) -> None:
+        staged = write_fragments(batch, handle[0], mode="append")
+        operation = LanceOperation.Append(staged)
+        handle[0] = LanceDataset.commit(handle[0], operation, read_version=handle[0].version)
+
+    return append
+
+
+def redis_streams(uri: str, options: dict[str, str], name: str) -> Callable[[int], None]:
+    import redis
+
+    client, rows = redis.Redis(unix_socket_path=uri), table(name, 0).to_pylist()
+
+    def append(number: int) -> None:
+        with client.pipeline(transaction=True) as transaction:
+            for row in rows:
+                transaction.xadd("stream", row)
+            transaction.set(f"cursor/{name}", number)
+            transaction.execute()
+
+    return append
+
+
+def redis_batches(uri: str, options: dict[str, str], name: str) -> Callable[[int], None]:
+    """One entry for a commit's rows, as Arrow IPC: quick, and no row can be addressed or filtered."""
+    import redis
+
+    client, batch = redis.Redis(unix_socket_path=uri), table(name, 0)
+
+    def append(number: int) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA) as out:
+            out.write_table(batch)
+        with client.pipeline(transaction=True) as transaction:
+            transaction.xadd("stream", {"rows": sink.getvalue().to_pybytes()})
+            transaction.set(f"cursor/{name}", number)
+            transaction.execute()
+
+    return append
+
+
+SYSTEMS = {
+    "lakestream": lakestream,
+    "plain Lance": plain_lance,
+    "Redis": redis_streams,
+    "Redis fsync": redis_streams,
+    "Redis fsync, batches": redis_batches,
+}
+
+
+@dataclass
+class Measured:
+    """Latencies of all commits in seconds, and commits a second over all producers."""
+
+    latencies: list[float]
+    rate: float
+
+    def quantile(self, q: float) -> float:
+        return sorted(self.latencies)[min(len(self.latencies) - 1, int(q * len(self.latencies)))]
+
+
+def work(
+    system: str, uri: str, options: dict[str, str], name: str, seconds: float, pace: float, ready: Any, results: Any
+) -> None:
+    append = SYSTEMS[system](uri, options, name)
+    append(0)
+    ready.wait()
+    latencies, began = [], time.monotonic()
+    number, due = 1, began
+    while (now := time.monotonic()) - began < seconds:
+        if now < due:
+            time.sleep(due - now)
+        due += pace
+        started = time.monotonic()
+        append(number)
+        latencies.append(time.monotonic() - started)
+        number += 1
+    results.put((latencies, time.monotonic() - began))
+
+
+@cache
+def processes() -> BaseContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["posttrain.lakestream", "tests.lakestream.stores"])
+    return context
+
+
+def measure(
+    system: str, uri: str, options: dict[str, str], producers: int, seconds: float, pace: float = 0.0
+) -> Measured:
+    context = processes()
+    ready, results = context.Barrier(producers), context.Queue()
+    workers = [
+        context.Process(target=work, args=(system, uri, options, f"p{i}", seconds, pace, ready, results))
+        for i in range(producers)
+    ]
+    for worker in workers:
+        worker.start()
+    found = [results.get(timeout=seconds * 4 + 120) for _ in workers]
+    for worker in workers:
+        worker.join()
+    return Measured([x for each, _ in found for x in each], sum(len(each) / took for each, took in found))
+
+
+@contextmanager
+def redis_server(directory: Path, *, durable: bool) -> Iterator[str]:
+    """A server without a log on disk, or with one that is synced before each answer; yields its socket."""
+    directory.mkdir(parents=True)
+    socket = str(directory / "socket")
+    log = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--appendonly", "no"]
+    settings = ["--port", "0", "--unixsocket", socket, "--dir", str(directory), "--save", "", *log]
+    server = subprocess.Popen(["redis-server", *settings], stdout=subprocess.DEVNULL)
+    try:
+        while not os.path.exists(socket):
+            time.sleep(0.05)
+        yield socket
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@contextmanager
+def target(system: str, store: Store, scratch: Path, name: str) -> Iterator[str]:
+    """Something empty for `system` to append to; yields where it is."""
+    if system.startswith("Redis"):
+        with redis_server(scratch / f"redis-{name}", durable="fsync" in system) as socket:
+            yield socket
+        return
+    uri = store.uri(name)
+    if system == "lakestream":
+        Stream.create(uri, SCHEMA, storage_options=store.options)
+    else:
+        lance.write_dataset(
+            SCHEMA.empty_table(),
+            uri,
+            data_storage_version="2.2",
+            enable_stable_row_ids=True,
+            storage_options=store.options,
+        )
+    yield uri
+    if store.kind == "local":
+        shutil.rmtree(uri)
+
+
+def throughput(store: Store, scratch: Path, counts: list[int], rounds: int, seconds: float) -> float:
+    """Print the table; the ratio to plain Lance at four producers."""
+    systems = list(SYSTEMS) if store.kind == "local" and shutil.which("redis-server") else ["lakestream", "plain Lance"]
+    print(f"\n{store.kind}: {ROWS} rows a commit, {rounds} rounds of {seconds:g} s")
+    print(
+        f"{'producers':>9}  {'system':<21} {'commits/s':>9} {'rows/s':>9} {'p50 ms':>7} {'p99 ms':>7}   to plain Lance"
+    )
+    ratio = float("nan")
+    for producers in counts:
+        found: dict[str, list[Measured]] = {system: [] for system in systems}
+        for round_ in range(rounds):
+            for system in systems if round_ % 2 == 0 else reversed(systems):
+                with target(system, store, scratch, f"{producers}-{round_}-{len(system)}") as uri:
+                    found[system].append(measure(system, uri, store.options or {}, producers, seconds))
+        for system in systems:
+            pairs = zip(found[system], found["plain Lance"], strict=True)
+            compared = statistics.median(mine.rate / plain.rate for mine, plain in pairs)
+            rate, p50, p99 = (
+                statistics.median(f(m) for m in found[system])
+                for f in (lambda m: m.rate, lambda m: m.quantile(0.5), lambda m: m.quantile(0.99))
+            )
+            figures = f"{rate:>9.1f} {rate * ROWS:>9.0f} {p50 * 1e3:>7.1f} {p99 * 1e3:>7.1f}   {compared:.2f}"
+            print(f"{producers:>9}  {system:<21} {figures}")
+            if system == "lakestream" and producers == 4:
+                ratio = compared
+    return ratio
+
+
+def paced(store: Store, scratch: Path, seconds: float) -> float:
+    """Print the table; the stream's 99th percentile in seconds."""
+    print(f"\n{store.kind}: 4 producers, one commit of {ROWS} rows a second each, {seconds:g} s")
+    p99 = float("nan")
+    for system in ("lakestream", "plain Lance"):
+        with target(system, store, scratch, f"paced-{len(system)}") as uri:
+            found = measure(system, uri, store.options or {}, 4, seconds, pace=1.0)
+        print(f"{system:<21} p50 {found.quantile(0.5) * 1e3:.1f} ms, p99 {found.quantile(0.99) * 1e3:.1f} ms")
+        p99 = found.quantile(0.99) if system == "lakestream" else p99
+    return p99
+
+
+def history(store: Store, lengths: tuple[int, int]) -> float:
+    """Print recovery and tail after few and after many commits; the worse ratio."""
+    print(f"\n{store.kind}: after {lengths[0]} and {lengths[1]} commits, maintenance on")
+    policy = Policy(every_commits=100, keep_versions=0.0)
+    recovery, tail = [], []
+    for length in lengths:
+        stream = Stream.create(store.uri(f"history-{length}"), SCHEMA, storage_options=store.options)
+        producer, rows = stream.producer("p"), table("p", 0, 10)
+        for number in range(length):
+            producer.append(rows, number + 1)
+            stream.maintain(policy, force=False)
+        consumer = stream.consumer(group=None, offset="end")
+        one: tuple[list[float], list[float]] = ([], [])
+        for number in range(length, length + 30):
+            producer.append(rows, number + 1)
+            started = time.monotonic()
+            assert consumer.poll().num_rows == len(rows)
+            one[1].append(time.monotonic() - started)
+        for _ in range(15):
+            started = time.monotonic()
+            found = Stream.open(store.uri(f"history-{length}"), storage_options=store.options).producer("p").cursor
+            one[0].append(time.monotonic() - started)
+            assert found == length + 30
+        recovery.append(statistics.median(one[0]))
+        tail.append(statistics.median(one[1]))
+    for what, (few, many) in (("recovery", recovery), ("tail of one commit", tail)):
+        print(f"{what:<20} {few * 1e3:6.1f} ms, {many * 1e3:6.1f} ms: ratio {many / few:.2f}")
+    return max(recovery[1] / recovery[0], tail[1] / tail[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["throughput", "paced", "history"])
+    parser.add_argument("--store", choices=["local", "s3"])
+    parser.add_argument("--producers", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    given = parser.parse_args()
+    bars: list[tuple[str, str, float, bool]] = []
+    with tempfile.TemporaryDirectory(prefix="lakestream-") as directory:
+        scratch = Path(directory)
+        (scratch / "s3").mkdir()
+        with seaweed(scratch / "s3") as s3:
+            for store in (Store("local", str(scratch / "local")), s3):
+                if given.store not in (None, store.kind):
+                    continue
+                if given.only in (None, "throughput"):
+                    ratio = throughput(store, scratch, given.producers, given.rounds, given.seconds)
+                    bars.append((store.kind, "throughput of plain Lance append, 4 producers", ratio, ratio >= 0.70))
+                if given.only in (None, "paced"):
+                    p99 = paced(store, scratch, given.seconds * 6)
+                    bars.append((store.kind, "paced p99 (s)", p99, p99 < 0.250))
+                if given.only in (None, "history"):
+                    worst = history(store, (10, 5000))
+                    bars.append((store.kind, "5,000 commits of history against 10", worst, worst <= 1.5))
+    print()
+    for kind, what, value, holds in bars:
+        print(f"{'holds ' if holds else 'FAILS '} {kind:<6} {what}: {value:.3f}")
+    sys.exit(not all(holds for *_, holds in bars))
+
+
+if __name__ == "__main__":
+    main()
