@@ -23,8 +23,8 @@ from posttrain.engine.scope import Referred, ScopeError, TemplateScope, artifact
 from posttrain.engine.templates import REFERENCES, substitute
 
 if TYPE_CHECKING:
-    from posttrain.engine.run.hooks import Hooks
     from posttrain.engine.run.calls import Call
+    from posttrain.engine.run.hooks import Hooks
 
 JSON = dict[str, Any]
 _RESULT = re.compile(r"(tasks|steps)\.([-\w]+)\.outputs\.result|(tasks|steps)\['([-\w]+)'\]\.outputs.result")
