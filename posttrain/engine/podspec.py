@@ -27,10 +27,11 @@ class PodSpec:
     """`ip` is a loopback address of the pod's own. `main` is the container that decides.
 
     `volumes` maps a volume's name to a host directory that exists (a claim, an emptyDir, a
-    projected config map or secret); those below `<directory>/volumes` are removed when the pod has ended. `inputs` are Argo artifacts with `path` and one location key
-    (`raw`, `s3`, or `store`: a key in the engine's own artifact store); `outputs` is the template's
-    `outputs` object. `source` is a script template's source. `image_roots` says which host
-    directories stand for what an image holds: image -> {path in the container: host path}.
+    projected config map or secret); those below `<directory>/volumes` are removed when the pod has
+    ended. `inputs` are Argo artifacts with `path` and one location key (`raw`, `s3`, or `store`: a key
+    in the engine's own artifact store); `outputs` is the template's `outputs` object. `source` is a
+    script template's source. `image_roots` says which host directories stand for what an image
+    holds: image -> {path in the container: host path}.
     """
 
     id: str
