@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -243,34 +243,47 @@ def paced(store: Store, scratch: Path, seconds: float) -> float:
     return p99
 
 
-def history(store: Store, lengths: tuple[int, int]) -> float:
-    """Print recovery and tail after few and after many commits; the worse ratio."""
-    print(f"\n{store.kind}: after {lengths[0]} and {lengths[1]} commits, maintenance on")
-    policy = Policy(every_commits=100, keep_versions=0.0)
-    recovery, tail = [], []
-    for length in lengths:
-        stream = Stream.create(store.uri(f"history-{length}"), SCHEMA, storage_options=store.options)
-        producer, rows = stream.producer("p"), table("p", 0, 10)
+class Line:
+    """A stream with `length` commits behind it and a consumer that has read them."""
+
+    def __init__(self, store: Store, length: int, policy: Policy):
+        self.uri, self.options, self.length = store.uri(f"history-{length}"), store.options, length
+        self.stream, self.rows = Stream.create(self.uri, SCHEMA, storage_options=self.options), table("p", 0, 10)
+        producer = self.stream.producer("p", upkeep=policy)
         for number in range(length):
-            producer.append(rows, number + 1)
-            stream.maintain(policy, force=False)
-        consumer = stream.consumer(group=None, offset="end")
-        one: tuple[list[float], list[float]] = ([], [])
-        for number in range(length, length + 30):
-            producer.append(rows, number + 1)
-            started = time.monotonic()
-            assert consumer.poll().num_rows == len(rows)
-            one[1].append(time.monotonic() - started)
-        for _ in range(15):
-            started = time.monotonic()
-            found = Stream.open(store.uri(f"history-{length}"), storage_options=store.options).producer("p").cursor
-            one[0].append(time.monotonic() - started)
-            assert found == length + 30
-        recovery.append(statistics.median(one[0]))
-        tail.append(statistics.median(one[1]))
-    for what, (few, many) in (("recovery", recovery), ("tail of one commit", tail)):
-        print(f"{what:<20} {few * 1e3:6.1f} ms, {many * 1e3:6.1f} ms: ratio {many / few:.2f}")
-    return max(recovery[1] / recovery[0], tail[1] / tail[0])
+            producer.append(self.rows, number + 1)
+        self.consumer = self.stream.consumer(group=None, offset="end")
+
+    def recover(self) -> float:
+        """Seconds to open the stream, register and read the cursor; then one more commit is made."""
+        started = time.monotonic()
+        producer = Stream.open(self.uri, storage_options=self.options).producer("p")
+        assert producer.cursor == self.length
+        took = time.monotonic() - started
+        self.length += 1
+        producer.append(self.rows, self.length)
+        return took
+
+    def tail(self) -> float:
+        """Seconds in which a consumer at the end reads one commit."""
+        started = time.monotonic()
+        assert self.consumer.poll().num_rows == len(self.rows)
+        return time.monotonic() - started
+
+
+def history(store: Store, lengths: Sequence[int], rounds: int = 40) -> float:
+    """Print recovery and tail after few and after many commits, taken in turn; the worse median of the ratios."""
+    print(f"\n{store.kind}: after {lengths[0]} and {lengths[1]} commits, maintenance on")
+    few, many = (Line(store, length, Policy(every_commits=100, keep_versions=0.0)) for length in lengths)
+    taken = [[(line.recover(), line.tail()) for line in (few, many)] for _ in range(rounds)]
+    worst = 0.0
+    for which, what in enumerate(("recovery", "tail of one commit")):
+        short, long = ([pair[line][which] for pair in taken] for line in (0, 1))
+        ratio = statistics.median(b / a for a, b in zip(short, long, strict=True))
+        times = f"{statistics.median(short) * 1e3:6.1f} ms, {statistics.median(long) * 1e3:6.1f} ms"
+        print(f"{what:<20} {times}: ratio {ratio:.2f}")
+        worst = max(worst, ratio)
+    return worst
 
 
 def main() -> None:
@@ -280,6 +293,7 @@ def main() -> None:
     parser.add_argument("--producers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--history", type=int, nargs=2, default=[10, 5000], metavar="COMMITS")
     given = parser.parse_args()
     bars: list[tuple[str, str, float, bool]] = []
     with tempfile.TemporaryDirectory(prefix="lakestream-") as directory:
@@ -296,8 +310,8 @@ def main() -> None:
                     p99 = paced(store, scratch, given.seconds * 6)
                     bars.append((store.kind, "paced p99 (s)", p99, p99 < 0.250))
                 if given.only in (None, "history"):
-                    worst = history(store, (10, 5000))
-                    bars.append((store.kind, "5,000 commits of history against 10", worst, worst <= 1.5))
+                    worst = history(store, given.history)
+                    bars.append((store.kind, "many commits of history against few", worst, worst <= 1.5))
     print()
     for kind, what, value, holds in bars:
         print(f"{'holds ' if holds else 'FAILS '} {kind:<6} {what}: {value:.3f}")

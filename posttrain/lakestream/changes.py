@@ -32,6 +32,7 @@ from posttrain.lakestream.controls import (
     ProducerControl,
     Settings,
     StreamControl,
+    UpkeepControl,
     checked_cursor,
     consumer_key,
     producer_key,
@@ -54,7 +55,8 @@ class Change:
 
 
 def create(settings: Settings) -> Change:
-    return Change((sentinel(STREAM_KEY),), (StreamControl(settings=settings),), "create")
+    keys = (sentinel(STREAM_KEY), sentinel(UPKEEP_KEY))
+    return Change(keys, (StreamControl(settings=settings), UpkeepControl()), "create")
 
 
 def register(controls: Controls, name: str, holder: str, now: float) -> Change | None:
@@ -103,7 +105,7 @@ def fence(controls: Controls, mark: Mark, keep: tuple[Mark, ...]) -> Change:
     """Nothing that read a version before this commit lands after it; `keep` are the marks still remembered."""
     memory = replace(controls.memory, marks=(*keep, mark))
     return Change(
-        (*_upkeep_fragment(controls), *_every_sentinel(controls)), (memory,), f"fence versions up to {mark.version}"
+        (controls.upkeep.fragment, *_every_sentinel(controls)), (memory,), f"fence versions up to {mark.version}"
     )
 
 
@@ -113,7 +115,7 @@ def remove(controls: Controls, fragments: tuple[int, ...], below: int, rows: int
     Conflicts with a new or changed group, which might want them. Watermarks only grow, so they need not be fenced.
     """
     memory = replace(controls.memory, removed_below=below, removed_rows=controls.memory.removed_rows + rows)
-    gone = (*fragments, *_upkeep_fragment(controls), sentinel(UPKEEP_KEY), sentinel(STREAM_KEY))
+    gone = (*fragments, *_replaced(controls.upkeep), sentinel(STREAM_KEY))
     return Change(gone, (memory,), f"remove rows={rows} below={below}")
 
 
@@ -197,10 +199,6 @@ def _regroup(controls: Controls, name: str, group: Group) -> Change:
 
 def _replaced(held: Held) -> tuple[int, int]:
     return held.fragment, sentinel(held.body.key)
-
-
-def _upkeep_fragment(controls: Controls) -> tuple[int, ...]:
-    return (controls.upkeep.fragment,) if controls.upkeep else ()
 
 
 def _every_sentinel(controls: Controls) -> tuple[int, ...]:

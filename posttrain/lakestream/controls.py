@@ -167,13 +167,12 @@ class Controls:
     """All controls of one version of the table."""
 
     stream: Held[StreamControl]
+    upkeep: Held[UpkeepControl]
     producers: Mapping[str, Held[ProducerControl]] = field(default_factory=dict)
     consumers: Mapping[tuple[str, int], Held[ConsumerControl]] = field(default_factory=dict)
-    upkeep: Held[UpkeepControl] | None = None
 
     def all(self) -> list[Held]:
-        upkeep = [self.upkeep] if self.upkeep else []
-        return [self.stream, *self.producers.values(), *self.consumers.values(), *upkeep]
+        return [self.stream, self.upkeep, *self.producers.values(), *self.consumers.values()]
 
     @property
     def commits(self) -> int:
@@ -182,7 +181,7 @@ class Controls:
 
     @property
     def memory(self) -> UpkeepControl:
-        return self.upkeep.body if self.upkeep else UpkeepControl()
+        return self.upkeep.body
 
 
 def producer_key(name: str) -> str:
@@ -194,7 +193,7 @@ def consumer_key(group: str, index: int) -> str:
 
 
 def collect(found: Iterable[Held]) -> Controls | None:
-    """The controls among `found`; None where the stream's own is missing, so that nothing was created yet."""
+    """The controls among `found`; None where the stream's own are missing, so that nothing was created yet."""
     stream: Held | None = None
     upkeep: Held | None = None
     producers: dict[str, Held] = {}
@@ -213,7 +212,7 @@ def collect(found: Iterable[Held]) -> Controls | None:
             consumers[body.group, body.index] = held
         else:
             upkeep = held
-    return None if stream is None else Controls(stream, producers, consumers, upkeep)
+    return None if stream is None or upkeep is None else Controls(stream, upkeep, producers, consumers)
 
 
 def encode(body: Body) -> str:

@@ -73,7 +73,7 @@ class Producer:
         self._after_commit = after_commit
         self._stream: Held[StreamControl] | None = None
         self._held: Held[ProducerControl] | None = None
-        self._fence: int | None = None  # the upkeep's control when the controls were read last; each fence replaces it
+        self._fence = -1  # the upkeep's control when the controls were read last; each fence replaces it
         self._known_at = float("-inf")
         self._in_doubt = False
         self._low, self._end = 0, 0
@@ -176,13 +176,12 @@ class Producer:
     def _catch_up(self, patience: Patience) -> Committed | None:
         """Know the controls of the newest version, by seeing that they are those known already, or by reading them."""
         known = [held.fragment for held in (self._stream, self._held) if held is not None]
-        fence = [self._fence] if self._fence is not None else []
         try:
             self._table.refresh()
         except Unanswered as problem:
             patience.pause(problem)
             return self._look(patience)
-        if len(known) == 2 and self._table.holds(known + fence):
+        if len(known) == 2 and self._table.holds([*known, self._fence]):
             self._known_at = time.monotonic()
             return None
         return self._look(patience)
@@ -194,7 +193,7 @@ class Producer:
         if held is None:
             raise StreamError(f"producer {self.name!r} is gone from the stream", remedy="register again")
         self._stream, self._held = controls.stream, held
-        self._fence = controls.upkeep.fragment if controls.upkeep else None
+        self._fence = controls.upkeep.fragment
         landed = changes.has_landed(held, self._mine)
         if held.body.epoch != self.epoch:
             self._in_doubt = False

@@ -33,9 +33,9 @@ from posttrain.lakestream.offsets import Part
 GROUPS = {"g": Group(2, 3, 10, (Layer(1, (12,)),), 4), "h": Group(1)}
 CONTROLS = Controls(
     Held(1, StreamControl(groups=GROUPS, settings=Settings(5, 6))),
+    Held(5, UpkeepControl((Mark(1.0, 2, 3),), 4, 5)),
     {"a": Held(2, ProducerControl("a", "x", 3, [7], 4, 20, 1.5)), "b": Held(3, ProducerControl("b", "y", 1))},
     {("g", 0): Held(4, ConsumerControl("g", 0, 3, 15, 2, 2.5))},
-    Held(5, UpkeepControl((Mark(1.0, 2, 3),), 4, 5)),
 )
 A, B = CONTROLS.producers["a"], CONTROLS.producers["b"]
 
@@ -114,7 +114,7 @@ def test_append_is_refused_by_a_newer_epoch_and_by_the_barrier() -> None:
 def test_registering_keeps_cursor_and_totals_and_is_done_once_for_a_holder() -> None:
     body = CHANGES["register a"].write[0]
     assert body == ProducerControl("a", "z", 4, [7], 4, 20, 0.0, (("x", 4),))
-    assert changes.register(Controls(CONTROLS.stream, {"a": Held(7, body)}), "a", "z", 0.0) is None  # type: ignore[dict-item, arg-type]
+    assert changes.register(Controls(CONTROLS.stream, CONTROLS.upkeep, {"a": Held(7, body)}), "a", "z", 0.0) is None  # type: ignore[dict-item, arg-type]
 
 
 def test_a_replaced_holder_learns_what_became_of_its_append_until_it_is_long_forgotten() -> None:
@@ -140,13 +140,13 @@ def test_rescaling_begins_at_the_lowest_watermark_and_remembers_what_is_done_bey
 
 
 def after(change: Change | None) -> Controls:
-    return Controls(Held(1, made(change).write[0]))  # type: ignore[arg-type]
+    return Controls(Held(1, made(change).write[0]), CONTROLS.upkeep)  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(st.integers(1, 4), st.data()), max_size=4), st.integers(1, 60))
 def test_rescaling_again_and_again_loses_and_repeats_nothing(first: int, changes_of_count, end: int) -> None:
     """Generations read and acknowledge as far as they like; together they read each row once."""
-    controls = Controls(Held(1, StreamControl()))
+    controls = Controls(Held(1, StreamControl()), CONTROLS.upkeep)
     controls = after(changes.join(controls, "g", first, 0))
     ids, seen = np.arange(end, dtype=np.uint64), []
     for count, data in [*changes_of_count, (None, None)]:
@@ -158,7 +158,7 @@ def test_rescaling_again_and_again_loses_and_repeats_nothing(first: int, changes
             mine = ids[(ids >= start) & (ids < reach)]
             seen += mine[Part(index, group.count, group.layers).mask(mine)].tolist()
             consumers["g", index] = Held(10 + index, ConsumerControl("g", index, group.generation, reach))
-        controls = Controls(controls.stream, {}, consumers)
+        controls = Controls(controls.stream, controls.upkeep, {}, consumers)
         if count is not None and count != group.count:
             controls = after(changes.rescale(controls, "g", count, None))
     assert sorted(seen) == list(range(end))

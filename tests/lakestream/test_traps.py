@@ -16,6 +16,7 @@ from lance.fragment import write_fragments
 from lance.optimize import Compaction
 
 from posttrain.lakestream import Policy, ProducerFenced, Stream, StreamDamaged, changes
+from posttrain.lakestream.events import Event, listen
 from posttrain.lakestream.table import Conflict
 from tests.lakestream.worker import rows
 
@@ -123,7 +124,8 @@ def test_compaction_spares_the_controls_that_lance_would_merge(tmp_path: Path, s
 
     done = stream.maintain(AT_ONCE)
     assert done.compacted_fragments > 20
-    assert {held.fragment for held in stream._controls().all()} >= controls
+    after = stream._controls()
+    assert {held.fragment for held in after.all()} - {after.upkeep.fragment} <= controls, "only the fence wrote its own"
     assert [p.cursor for p in stream.describe().producers] == [8, 8, 8]
     for producer in producers:
         producer.append(rows(producer.name, 8, 1), 9)
@@ -175,6 +177,25 @@ def test_a_snapshot_outlives_compaction_and_clean_up_where_a_version_does_not(st
         again.check(named)
         assert again.to_table()["seq"].to_pylist() == [0, 1, 2, 3, 4]
         assert again.take([4, 0])["seq"].to_pylist() == [4, 0]
+
+
+@pytest.mark.parametrize("maintained_before", [False, True])
+def test_files_of_a_refused_try_are_never_committed_behind_a_fence(stream: Stream, maintained_before: bool) -> None:
+    """A ghost of the first try might have them, and the next clean-up would take them away."""
+    if maintained_before:
+        stream.maintain(AT_ONCE)
+    producer, staged = stream.producer("a"), []
+
+    def fence(event: Event) -> None:
+        if event.name == "staged" and event.fields.get("producer") == "a":
+            staged.append(set(Path(stream.uri, "data").glob("*.lance")))
+            if len(staged) == 1:
+                stream.maintain(AT_ONCE)
+
+    with listen(fence):
+        producer.append(rows("a", 0, 3), 1)
+    assert len(staged) == 2 and len(staged[1] - staged[0]) >= 2, "rows and control were written anew"
+    assert numbers(stream) == [0, 1, 2]
 
 
 def test_lance_keeps_ids_of_rows_through_compaction(stream: Stream) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +28,7 @@ def controls(known: tuple[Mark, ...], offsets: dict[str, list[int]]) -> Controls
         for name, each in offsets.items()
         for i, offset in enumerate(each)
     }
-    return Controls(Held(90, StreamControl(groups=groups)), {}, consumers, Held(91, UpkeepControl(known)))
+    return Controls(Held(90, StreamControl(groups=groups)), Held(91, UpkeepControl(known)), {}, consumers)
 
 
 @given(marks, st.floats(0, 1200))
@@ -84,7 +82,7 @@ def test_a_run_is_due_after_so_many_versions() -> None:
     known = controls((Mark(0.0, 100, 0),), {})
     assert not is_due(known, 149, Policy(every_commits=50))
     assert is_due(known, 150, Policy(every_commits=50))
-    assert is_due(replace(known, upkeep=None), 60, Policy(every_commits=50))
+    assert is_due(controls((), {}), 60, Policy(every_commits=50))
 
 
 @pytest.mark.parametrize(
