@@ -12,7 +12,7 @@ import pytest
 
 from posttrain.engine.isolation import bubblewrap
 
-from .conftest import POSTTRAIN, ROOT, Result, posttrain
+from .conftest import POSTTRAIN, ROOT, SECONDS, Result, posttrain
 
 pytestmark = pytest.mark.xdist_group("e2e")
 
@@ -87,19 +87,22 @@ def test_a_port_in_use(finished: Path) -> None:
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """The workspace is a file system of its own, of one and a half megabytes."""
+    """The workspace is a file system of its own, of half a megabyte."""
     bwrap = bubblewrap()
     if bwrap is None:
         pytest.skip("needs bubblewrap")
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    command = [bwrap, "--dev-bind", "/", "/", "--size", "1500000", "--tmpfs", str(workspace)]
+    command = [bwrap, "--die-with-parent", "--unshare-pid", "--dev-bind", "/", "/", "--proc", "/proc"]
+    command += ["--size", "500000", "--tmpfs", str(workspace)]
     started = f"{POSTTRAIN} run sft --preset tiny --name full -w {workspace}"
-    script = f"{started}; code=$?; ls -A {workspace}/models >&2; exit $code"
-    done = subprocess.run([*command, "sh", "-c", script], capture_output=True, text=True, timeout=200, cwd=ROOT)
+    script = f"{started}; code=$?; cd {workspace}; find * -maxdepth 3 >&2; exit $code"
+    done = subprocess.run([*command, "sh", "-c", script], capture_output=True, text=True, timeout=SECONDS, cwd=ROOT)
     line = the_line(done)
     assert "disk is full" in line or "make room" in line
-    assert not [name for name in done.stderr.splitlines() if name.startswith("tiny")]
+    step = line.split(": ")[1].replace("-", "_")
+    made = {"prepare_model": "models/tiny-0", "prepare_data": "lake/tiny"}.get(step, f"runs/full/{step}/model")
+    assert not {made, f"runs/full/{step}/record.json"}.intersection(done.stderr.splitlines())
 
 
 def test_a_failing_gate_stops_the_release(finished: Path) -> None:
