@@ -119,7 +119,9 @@ def _make_room(config: Any, key: str) -> None:
         if not OmegaConf.is_dict(node):
             return
         schema: Any = node._metadata.element_type
-        if part not in node and is_dataclass(schema):
+        if part not in node:
+            if not is_dataclass(schema):
+                return  # an entry of a list, or no key at all: the update itself will tell
             node[part] = OmegaConf.structured(schema)
         node = node._get_node(part)
 
