@@ -32,8 +32,15 @@ def main(descriptor: int, driver: Driver) -> None:
         end.setblocking(False)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    pods: dict[int, str] = {}
     gc.freeze()  # so that a supervisor's collector does not copy every page of ours
+    try:
+        _serve(engine, woken, driver)
+    finally:
+        signal.set_wakeup_fd(-1)  # the socket is gone before the last child is
+
+
+def _serve(engine: socket.socket, woken: socket.socket, driver: Driver) -> None:
+    pods: dict[int, str] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(engine, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
