@@ -12,11 +12,11 @@ demo: ## post-train a 135M-parameter model on this machine, in about ten minutes
 	@envs/install cpu
 	@envs/run cpu python -m posttrain.cli demo
 
-test: lint ## linters, types and the whole suite, in under 15 minutes on two cores
+test: lint ## linters, types and the whole suite, in about 15 minutes on two cores
 	@envs/system
 	@envs/install control
 	@envs/install cpu
-	$(SUITE) -m "not slow" --session-timeout 900
+	$(SUITE) -m "not slow" --session-timeout 1800
 
 test-slow: ## the tests that are too long for `test`
 	@envs/system
