@@ -274,7 +274,7 @@ class Line:
 def history(store: Store, lengths: Sequence[int], rounds: int = 40) -> float:
     """Print recovery and tail after few and after many commits, taken in turn; the worse median of the ratios."""
     print(f"\n{store.kind}: after {lengths[0]} and {lengths[1]} commits, maintenance on")
-    few, many = (Line(store, length, Policy(every_commits=100, keep_versions=0.0)) for length in lengths)
+    few, many = (Line(store, length, Policy(every_commits=50, keep_versions=0.0)) for length in lengths)
     taken = [[(line.recover(), line.tail()) for line in (few, many)] for _ in range(rounds)]
     worst = 0.0
     for which, what in enumerate(("recovery", "tail of one commit")):

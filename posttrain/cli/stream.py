@@ -174,7 +174,7 @@ def maintain(
     uri: Uri,
     every: Annotated[
         int, typer.Option(metavar="COMMITS", help="Run when so many versions came since the last run.")
-    ] = 200,
+    ] = 100,
     keep: Annotated[float, typer.Option(metavar="SECONDS", help="How long a version is kept for its readers.")] = 600.0,
     retain: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Remove rows that all have read and that are older.")

@@ -28,7 +28,7 @@ class Policy:
     archive         URI of a stream that takes the rows before they are removed; None drops them
     """
 
-    every_commits: int = 200
+    every_commits: int = 100
     keep_versions: float = 600.0
     small_rows: int = 1_000_000
     small_bytes: int = 256 << 20
