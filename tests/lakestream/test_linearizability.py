@@ -176,7 +176,7 @@ def test_histories_on_a_directory(local: Store, seed: int) -> None:
     assert opened.verify() == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_histories_on_a_store_that_loses_answers(s3: Store, seed: int) -> None:
     opened = Stream.create(s3.uri(f"history-{seed}"), SCHEMA, storage_options=s3.options)
     recorder = Recorder()

@@ -228,7 +228,7 @@ def test_killed_anywhere_it_gives_the_same_digests(step, processes, model, tmp_p
             time.sleep(0.0005)
         os.kill(child.pid, signal.SIGKILL)
         child.join()
-        shutil.rmtree(step.workspace / "runs")
+        shutil.rmtree(step.workspace / "runs", ignore_errors=True)  # it may have come no further
     code, said = step(SUMS)
     assert code == 0, said
     assert {n: Ref.parse(v).digest for n, v in step.outputs().items() if "#" in v} == wanted
