@@ -14,7 +14,7 @@ from posttrain.engine.isolation import bubblewrap
 
 from .conftest import POSTTRAIN, ROOT, SECONDS, Result, posttrain
 
-pytestmark = pytest.mark.xdist_group("e2e")
+pytestmark = [pytest.mark.xdist_group("e2e"), pytest.mark.timeout(600)]
 
 FINAL = ("models", "lake", "releases", "checkpoints")
 
@@ -105,6 +105,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert not {made, f"runs/full/{step}/record.json"}.intersection(done.stderr.splitlines())
 
 
+@pytest.mark.slow
 def test_a_failing_gate_stops_the_release(finished: Path) -> None:
     """The failure of a step is the line that the step itself said."""
     given = ["gate.min_difference=0.5", "--preset", "tiny", "--name", "worse"]

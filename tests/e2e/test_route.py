@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import posttrain
 
-pytestmark = pytest.mark.xdist_group("e2e")
+pytestmark = [pytest.mark.xdist_group("e2e"), pytest.mark.timeout(600)]
 
 STEPS = {
     "validate", "prepare_model", "prepare_data", "baseline", "sft", "evaluate", "gate", "export", "verify", "report",
