@@ -47,7 +47,7 @@ def summary(workspace: Path, run: str) -> list[str]:
         f" {verify['verdict']}",
         "",
         f"report   {workspace / report['page']}",
-        f"talk     posttrain serve {run} --workspace {workspace}",
+        f"talk     bin/posttrain serve {run} -w {workspace}",
     ]
 
 
