@@ -29,14 +29,6 @@ ROWS = 24
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "POSTTRAIN_TRACKING": "off"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of one step follow on each other in one worker: later ones look at what earlier ones made."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 def command(
     workspace: Path, name: str, inputs: dict[str, str], config: dict[str, Any], *, run: str, step: str
 ) -> list[str]:
