@@ -23,8 +23,6 @@ from steps.export import Config, Inputs, Outputs
 from steps.export.run import run as run_export
 from tests.steps.conftest import outputs, run_step
 
-pytestmark = pytest.mark.xdist_group("export")  # later tests look at the release that the first one made
-
 TRAINING = {
     "epochs": 1, "max_updates": 3, "batch_tokens": 256, "row_tokens": 128, "sequence_length": 128,
     "learning_rate": 1e-2, "checkpoint": {"every": 1},
@@ -75,10 +73,16 @@ def releases(workspace: Path, run: str) -> list[Path]:
     return [p for p in (workspace / "releases").glob("other/*") if run in p.name]
 
 
-def test_a_release_is_whole_loads_tells_its_lineage_and_is_registered(workspace, inputs, evaluated):
+@pytest.fixture(scope="module")
+def released(workspace, inputs) -> dict[str, Any]:
+    """What the run `out` of the step gave."""
     done = run_step(workspace, "export", inputs, run="out", POSTTRAIN_TRACKING="mlflow")
     assert done.returncode == 0, done.stderr
-    told = outputs(workspace, "export", "out")
+    return outputs(workspace, "export", "out")
+
+
+def test_a_release_is_whole_loads_tells_its_lineage_and_is_registered(workspace, inputs, evaluated, released):
+    told = released
     release = Ref.parse(told["release"])
     directory = workspace / release.uri
     assert release.uri == "releases/other/out" and release.digest == digest_tree(directory)
@@ -106,13 +110,12 @@ def test_a_release_is_whole_loads_tells_its_lineage_and_is_registered(workspace,
     assert tracked.data.tags["output.release"] == told["release"]
 
 
-def test_exported_again_it_is_the_same_release_and_the_same_version(workspace, inputs):
-    """After the test above: the same run, as a rerun starts it."""
-    before = outputs(workspace, "export", "out")
+def test_exported_again_it_is_the_same_release_and_the_same_version(workspace, inputs, released):
+    """The same run, as a rerun starts it."""
     (workspace / "runs/out/export/record.json").unlink()
     done = run_step(workspace, "export", inputs, run="out", POSTTRAIN_TRACKING="mlflow")
     assert done.returncode == 0, done.stderr
-    assert outputs(workspace, "export", "out") == before
+    assert outputs(workspace, "export", "out") == released
 
 
 def export(workspace: Path, run: str, inputs: dict[str, str], **config: Any) -> Outputs:
@@ -155,8 +158,8 @@ def test_a_damaged_input_is_named_and_leaves_no_release(workspace, inputs, what)
     assert not releases(workspace, f"bad-{what}")
 
 
-def test_a_release_that_was_changed_is_named_by_its_file(workspace):
-    ref = outputs(workspace, "export", "out")["release"]
+def test_a_release_that_was_changed_is_named_by_its_file(workspace, released):
+    ref = released["release"]
     directory = workspace / Ref.parse(ref).uri
     check_digest(directory, ref, field="serve.release")
     card = directory / "README.md"
