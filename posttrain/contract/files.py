@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +103,12 @@ def os_errors(path: Path | str) -> Iterator[None]:
 
 
 def sync_tree(root: Path) -> None:
-    """Make every file and name below `root` durable."""
-    for path in [root, *root.rglob("*")]:
-        _sync(path)
+    """Make every file and name below `root` durable, but for what another writer takes away meanwhile."""
+    _sync(root)
+    for directory, _, files in os.walk(root):
+        for name in [".", *files]:
+            with suppress(FileNotFoundError):
+                _sync(Path(directory, name))
 
 
 def sync_directory(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from posttrain.contract import files
-from posttrain.contract.files import replace_directory, staged_directory, write_atomic, write_json
+from posttrain.contract.files import replace_directory, staged_directory, sync_tree, write_atomic, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -182,3 +183,30 @@ def test_others_may_read_what_is_written(tmp_path: Path) -> None:
     write_json(tmp_path / "a" / "b.json", {"b": 1, "a": [None, "é"]})
     assert (tmp_path / "a" / "b.json").stat().st_mode & 0o777 == 0o644
     assert json.loads((tmp_path / "a" / "b.json").read_text()) == {"a": [None, "é"], "b": 1}
+
+
+def test_a_tree_is_synced_while_others_write_and_take_away_in_it(tmp_path: Path) -> None:
+    for n in range(20):
+        (tmp_path / f"stays-{n}").write_text("x")
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            (tmp_path / "inner").mkdir()
+            for n in range(10):
+                (tmp_path / "inner" / str(n)).touch()
+            shutil.rmtree(tmp_path / "inner")
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(100):
+            sync_tree(tmp_path)
+    finally:
+        done.set()
+        other.join()
+
+
+def test_a_tree_that_is_not_there_cannot_be_synced(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sync_tree(tmp_path / "none")
