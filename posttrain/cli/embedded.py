@@ -22,6 +22,16 @@ JSON = dict[str, Any]
 
 INTERRUPTED = 130
 
+# What a user sets once in the shell: tracking server, store, hub, the way out. On a cluster the profile says it.
+INHERITED = (
+    "POSTTRAIN_TRACKING",
+    *(f"MLFLOW_{name}" for name in ("TRACKING_URI", "EXPERIMENT_NAME")),
+    *(f"MLFLOW_TRACKING_{name}" for name in ("USERNAME", "PASSWORD", "TOKEN", "INSECURE_TLS", "SERVER_CERT_PATH")),
+    *(f"AWS_{name}" for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "DEFAULT_REGION")),
+    *(f"AWS_{name}" for name in ("ENDPOINT_URL", "ALLOW_HTTP")),
+    *("HF_TOKEN", "HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+)
+
 
 class Embedded:
     """The engine of one workspace. `profile` says which images and claims its manifests name."""
@@ -69,6 +79,7 @@ def engine_of(workspace: Path, profile: Profile | None = None) -> Engine:
             images={image: roots for image in profile.images.values()},
             claims={volume.claim: str(workspace) for volume in profile.volumes.values() if volume.claim},
             environment={"POSTTRAIN_ENVS": installed},
+            inherit=INHERITED,
         ),
     )
 

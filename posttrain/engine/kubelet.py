@@ -1,4 +1,5 @@
-"""From a container's declaration to a process: what the kubelet does between the two. Pure.
+"""From a container's declaration to a process: what the kubelet does between the two. Pure, but for
+the variables that a pod inherits by name.
 
 `$(NAME)` in command, args and env is replaced by the container's own variables, `$$` gives `$`; what
 names no variable stays as it is. An environment variable may use those written before it.
@@ -6,6 +7,7 @@ names no variable stays as it is. An environment variable may use those written 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -85,9 +87,10 @@ def process_of(spec: PodSpec, container: JSON, layout: Layout, command: list[str
         if not container.get("command"):
             raise UserError("is missing", field=f"{name}.command", remedy="an image's own entrypoint is not known here")
     base = {"PATH": PATH, "HOME": "/tmp", "POD_IP": spec.ip, "POD_NAME": spec.name}
+    inherited = {name: os.environ[name] for name in spec.inherit if name in os.environ}
     marker = {MARKER: f"{spec.directory}/{name}"}
     working = clean(container.get("workingDir") or "/")
-    return Process(argv, {**base, **spec.environment, **variables, **marker}, working, layout)
+    return Process(argv, {**base, **inherited, **spec.environment, **variables, **marker}, working, layout)
 
 
 def is_main(spec: PodSpec, container: JSON) -> bool:

@@ -53,6 +53,7 @@ class PodSpec:
     store: str | None = None  # directory of the engine's own artifact store
     artifact_prefix: str = ""  # key prefix of this pod's output artifacts in the default store
     environment: dict[str, str] = field(default_factory=dict)  # what every container of the pod gets
+    inherit: list[str] = field(default_factory=list)  # and what of the engine's own, by name: values may be secrets
     memory_limits: dict[str, int] = field(default_factory=dict)  # container -> bytes; filled in by `PodRunner.start`
 
 

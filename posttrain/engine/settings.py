@@ -15,7 +15,8 @@ class EngineSettings:
     `images` maps an image to what it holds, path in the container -> host path; "*" stands for every
     image that is not named (without it an image that is not named holds the machine's own files).
     `claims` maps the name of a persistent volume claim to a host directory. `cpu` (cores), `memory`
-    (bytes) and `gpus` bound what pods may request together; None is what the machine has.
+    (bytes) and `gpus` bound what pods may request together; None is what the machine has. Containers
+    get `environment`, and of the engine's own the variables named in `inherit`: names alone are stored.
     """
 
     images: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -25,6 +26,7 @@ class EngineSettings:
     gpus: int | None = None
     isolation: Literal["auto", "bubblewrap", "paths"] = "auto"
     environment: dict[str, str] = field(default_factory=dict)
+    inherit: tuple[str, ...] = ()
     max_pods: int = MAX_PODS
     known_images_only: bool = False
     namespace: str = "default"

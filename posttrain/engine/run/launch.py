@@ -58,6 +58,7 @@ def pod_spec(
         store=str(run.artifacts),
         artifact_prefix=f"{run.state.name}/{name}",
         environment=dict(run.settings.environment),
+        inherit=list(run.settings.inherit),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from posttrain.engine import isolation
 from posttrain.engine.kubelet import expand
 from tests.engine.pods.conftest import Pods, files, parameter
 
@@ -29,6 +30,23 @@ def test_exit_codes(pods: Pods, script: str, code: int) -> None:
     status = pods.sh(script)
     assert (status.phase, status.message) == ("Failed", f"main: Error (exit code {code})")
     assert status.outputs["exitCode"] == str(code)
+
+
+def test_what_is_inherited_reaches_the_container_and_no_file(
+    tmp_path: Path, driver: isolation.Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKING_PASSWORD", "sesame-" + "x" * 9)
+    monkeypatch.setenv("NOT_NAMED", "1")
+    pods = Pods(tmp_path, driver)
+    try:
+        status = pods.sh(
+            'test ${#TRACKING_PASSWORD} = 16 && test -z "$NOT_NAMED"', inherit=["TRACKING_PASSWORD", "ABSENT"]
+        )
+    finally:
+        pods.runner.close()
+    assert status.phase == "Succeeded"
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and b"sesame-xxx" in path.read_bytes()]
+    assert written == []
 
 
 @pytest.mark.parametrize("command", ["no-such-program", "/no/such/program"])
