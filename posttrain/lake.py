@@ -13,8 +13,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -25,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from posttrain.contract.digest import digest_value
-from posttrain.contract.files import os_errors, sync_directory, sync_tree
+from posttrain.contract.files import Staging, os_errors, sync_directory, sync_tree
 from posttrain.contract.ref import Ref
 from posttrain.errors import UserError
 
@@ -204,17 +202,14 @@ def _commit(where: str, table: pa.Table, *, first: bool) -> int:
             sync_tree(Path(where))
         return version
     final = Path(where)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
-    try:
-        lance.write_dataset(table, staging / "table", data_storage_version=_FORMAT)
-        sync_tree(staging)
-        os.rename(staging / "table", final)
-    except OSError as problem:
-        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return _commit(where, table, first=False)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    with Staging(final) as staging:
+        lance.write_dataset(table, staging.path / "table", data_storage_version=_FORMAT)
+        sync_tree(staging.path)
+        try:
+            os.rename(staging.path / "table", final)
+        except OSError as problem:
+            if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return _commit(where, table, first=False)
     sync_directory(final.parent)
     return 1

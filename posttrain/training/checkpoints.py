@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,7 +28,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.staging import AsyncStager
 
 from posttrain.contract.digest import digest_file, digest_value
-from posttrain.contract.files import replace_directory, sync_tree, write_atomic, write_json
+from posttrain.contract.files import Staging, replace_directory, sync_tree, write_atomic, write_json
 from posttrain.errors import UserError
 from posttrain.training.config import Checkpoints
 
@@ -84,10 +83,9 @@ class CheckpointStore:
     def save(self, update: int, tensors: Tensors, state: dict[str, Any]) -> None:
         """Start saving; the tensors may change as soon as this returns. Raises what the save before it raised."""
         self.wait()
-        self._directory.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{_name(update)}.", dir=self._directory))
+        staging = Staging(self._directory / _name(update))
         stager = _KeptCopy()
-        writing = dcp.async_save(dict(tensors), checkpoint_id=staging, async_stager=stager)
+        writing = dcp.async_save(dict(tensors), checkpoint_id=staging.path, async_stager=stager)
         assert isinstance(writing, Future)
         self._pending = self._finisher.submit(self._finish, writing, stager, staging, update, state)
 
@@ -107,27 +105,27 @@ class CheckpointStore:
         self._finisher.shutdown(wait=True)
 
     def _finish(
-        self, writing: Future[Any], stager: _KeptCopy, staging: Path, update: int, state: dict[str, Any]
+        self, writing: Future[Any], stager: _KeptCopy, staging: Staging, update: int, state: dict[str, Any]
     ) -> Saved:
         """Everything behind the tensors' own files: digests, manifest, names, pruning. Runs in its own thread."""
+        path = self._directory / _name(update)
         try:
-            writing.result()
-            content = content_digest(stager.tensors, state)
-            stager.tensors = {}
-            files = {p.name: digest_file(p) for p in sorted(staging.iterdir())}
-            manifest = {
-                "schema": SCHEMA, "update": update, "request": self._request, "state": state,
-                "digest": content, "files": files,
-            }  # fmt: skip
-            write_json(staging / MANIFEST, manifest)
-            sync_tree(staging)
-            os.chmod(staging, 0o755)
-            path = self._directory / _name(update)
-            replace_directory(staging, path)
+            with staging:
+                writing.result()
+                content = content_digest(stager.tensors, state)
+                stager.tensors = {}
+                files = {p.name: digest_file(p) for p in sorted(staging.path.iterdir())}
+                manifest = {
+                    "schema": SCHEMA, "update": update, "request": self._request, "state": state,
+                    "digest": content, "files": files,
+                }  # fmt: skip
+                write_json(staging.path / MANIFEST, manifest)
+                sync_tree(staging.path)
+                os.chmod(staging.path, 0o755)
+                replace_directory(staging.path, path)
         except BaseException as problem:
-            shutil.rmtree(staging, ignore_errors=True)
             if (full := _disk_full(problem)) is not None:
-                raise OSError(full, os.strerror(full), str(self._directory / _name(update))) from problem
+                raise OSError(full, os.strerror(full), str(path)) from problem
             raise
         write_atomic(self._directory / LATEST, path.name + "\n")
         self._prune(update)

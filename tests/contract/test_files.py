@@ -87,6 +87,16 @@ def test_a_killed_writer_leaves_the_old_directory(tmp_path: Path, call: str) -> 
     assert content(tmp_path / "model") == new
 
 
+@pytest.mark.parametrize(("call", "before"), [("fsync", 1), ("mkdir", 2), ("chmod", 1)])
+def test_what_a_killed_writer_left_goes_with_the_next_one(tmp_path: Path, call: str, before: int) -> None:
+    with staged_directory(tmp_path / "model") as of_one_that_lives:
+        assert kill(WRITE_DIRECTORY, call, before, tmp_path)
+        assert len([*tmp_path.iterdir()]) >= 2
+        with staged_directory(tmp_path / "model"):
+            assert of_one_that_lives.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def can_exchange(directory: Path) -> bool:
     probe = (directory / "x", directory / "y")
     for path in probe:
