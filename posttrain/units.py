@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
+from posttrain.errors import UserError
+
 
 def duration(seconds: float | None) -> str:
     """`0.4 s`, `38 s`, `4 min 05 s`, `2 h 03 min`."""
@@ -23,3 +28,16 @@ def count(value: float) -> str:
         if value >= limit:
             return f"{value / unit:.3g}{suffix}"
     return f"{value:g}"
+
+
+def quantity(text: Any, where: str) -> Decimal:
+    """A Kubernetes quantity ("500m", "2Gi") as a number; UserError naming the field `where` for what is none."""
+    from kubernetes.utils.quantity import parse_quantity  # 0.3 s
+
+    try:
+        value = parse_quantity(text)
+    except ValueError:
+        raise UserError("is no quantity", field=where, value=text, remedy="write it as 2, 500m or 2Gi") from None
+    if value < 0:
+        raise UserError("is below zero", field=where, value=text)
+    return value

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from posttrain.errors import UserError
+from posttrain.units import quantity
 
 JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -54,19 +55,6 @@ class Decision:
 
     start: dict[str, tuple[int, ...]] = field(default_factory=dict)
     wait: dict[str, str] = field(default_factory=dict)
-
-
-def quantity(text: Any, where: str) -> Decimal:
-    """A Kubernetes quantity ("500m", "2Gi") as a number; UserError naming the field `where` for what is none."""
-    from kubernetes.utils.quantity import parse_quantity  # 0.3 s
-
-    try:
-        value = parse_quantity(text)
-    except ValueError:
-        raise UserError("is no quantity", field=where, value=text, remedy="write it as 2, 500m or 2Gi") from None
-    if value < 0:
-        raise UserError("is below zero", field=where, value=text)
-    return value
 
 
 def request_of(main: JSON, init: Sequence[JSON] = (), sidecars: Sequence[JSON] = ()) -> Amount:

@@ -15,6 +15,7 @@ from posttrain.engine.nodes import Node, pod_name
 from posttrain.engine.podspec import PodSpec
 from posttrain.engine.run.errors import TemplateError
 from posttrain.engine.templates import FlatScope, SubstitutionError, substitute
+from posttrain.units import quantity
 
 if TYPE_CHECKING:
     from posttrain.engine.run.controller import Controller
@@ -243,8 +244,6 @@ class _Fields:
 
 
 def _resource(reference: JSON, container: JSON) -> str:
-    from posttrain.engine.admission import quantity
-
     side, _, name = reference["resource"].partition(".")
     resources = container.get("resources") or {}
     value = (resources.get(side) or {}).get(name, (resources.get("limits") or {}).get(name, 0))

@@ -14,11 +14,11 @@ from posttrain.engine.admission import (
     admit,
     impossible,
     memory_limits,
-    quantity,
     request_of,
     visible_devices,
 )
 from posttrain.errors import UserError
+from posttrain.units import quantity
 
 CAPACITY = Amount(Decimal(4), Decimal(16), 4)
 amounts = st.builds(

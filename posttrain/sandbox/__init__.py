@@ -1,0 +1,14 @@
+"""Sandboxes: code that nobody has read runs in one, apart from the machine and from each other.
+
+driver = open_driver("bubblewrap")
+async with driver.sandbox(SandboxSpec(memory="512Mi")) as sandbox:
+    result = await sandbox.exec(["python3", "-c", "print(6 * 7)"], timeout=5)
+"""
+
+from posttrain.sandbox.protocol import Driver, Outcome, Process, Result, Sandbox, SandboxGone, Snapshot
+from posttrain.sandbox.spec import WORKSPACE, Network, NetworkPolicy, SandboxSpec, spec_from
+
+__all__ = [
+    "WORKSPACE", "Driver", "Network", "NetworkPolicy", "Outcome", "Process", "Result", "Sandbox", "SandboxGone",
+    "SandboxSpec", "Snapshot", "spec_from",
+]  # fmt: skip
