@@ -183,14 +183,13 @@ def isolation() -> Check:
 
 
 def limits() -> Check:
-    from posttrain.engine.memory import unavailable
+    from posttrain.isolation.cgroups import hierarchies, unavailable
 
-    reason = unavailable()
-    kind = "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1"
-    if reason:
-        advice = "memory limits of pods are not enforced: run as root, or let systemd delegate a cgroup to you"
+    kind = " and ".join(sorted({f"v{h.version}" for h in hierarchies()})) or "none to be made"
+    if reason := unavailable():
+        advice = "what has no cgroup is not limited in pods: run as root, or let systemd delegate a cgroup to you"
         return Check("cgroups", "warn", f"{kind}: {reason}", advice)
-    return Check("cgroups", "ok", f"{kind}: memory limits of pods are enforced")
+    return Check("cgroups", "ok", f"{kind}: limits of pods and sandboxes are enforced")
 
 
 def port(number: int) -> Check:

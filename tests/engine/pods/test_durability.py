@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from posttrain.contract.record import ROOT
-from posttrain.engine import memory, processes
 from posttrain.engine.container import memory_prefix
 from posttrain.engine.poddir import PodDirectory
 from posttrain.engine.pods import LOST, PodRunner, wake
 from posttrain.engine.podspec import PodSpec
 from posttrain.errors import UserError
+from posttrain.isolation import cgroups, processes
 from tests.engine.pods.conftest import Pods, files, parameter
 
 FORKS = "(setsid sh -c 'while :; do sleep 0.2; done' &) ; while :; do sleep 0.2; done"
@@ -44,9 +44,7 @@ def test_a_killed_supervisor_is_an_error_and_takes_its_tree_with_it(pods: Pods) 
     status = pods.runner.status(spec.directory)
     assert (status.phase, status.message) == ("Error", LOST)
     assert not list(processes.marked(spec.directory)) and not pods.runner.alive(spec.directory)
-    if not memory.unavailable():
-        hierarchy, _ = memory._find()
-        assert not list(hierarchy.parent.glob(memory_prefix(spec.directory) + "*"))
+    assert not cgroups.left(memory_prefix(spec.directory))
     pods.runner.start(spec)  # it is not run a second time
     assert pods.runner.status(spec.directory) == status
 
@@ -242,8 +240,7 @@ def test_many_pods_leave_nothing(pods: Pods) -> None:
 
 def _inventory(zygote: int, specs: list[PodSpec]) -> dict[str, object]:
     """What the pods could leave behind on the machine and in the two processes that start them."""
-    hierarchy, _ = memory._find()
-    groups = {p.name for p in hierarchy.parent.glob("posttrain-*")} if hierarchy else set()
+    groups = {path.name for path in cgroups.left("posttrain-")}
     mounts = Path("/proc/self/mounts").read_text()
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from posttrain.engine.isolation import MARKER
-
+MARKER = "POSTTRAIN_POD"  # in the environment of every process of a pod: the pod's directory
 _SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 

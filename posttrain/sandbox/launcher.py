@@ -1,0 +1,342 @@
+"""The process that starts everything inside sandboxes: small, with an empty environment, one for a driver.
+
+    worker (asyncio) ── requests, descriptors ──> launcher ── fork ──> bubblewrap (one for each sandbox)
+                     <── events ────────────────           └─ fork ──> a call, which enters the sandbox
+
+A call is a fork of this process that joins the sandbox's cgroups and namespaces, gives up every
+capability, takes the seccomp filter and becomes the command: nothing of ours runs inside that the code
+there could take hold of, and a command costs a fork and not an interpreter's start.
+
+Invariants: when the worker goes (its end of the socket closes) every sandbox is ended and its groups
+removed before this process ends; when this process is killed, bubblewrap and the calls die with it by
+the kernel's hand (PR_SET_PDEATHSIG), and only empty groups are left, which `reap` finds by their name.
+It opens no file of a sandbox by a path that the sandbox could have turned into a link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+from posttrain.isolation import processes
+from posttrain.isolation.cgroups import Group, Limits, hierarchies
+from posttrain.sandbox import entering, inside
+from posttrain.sandbox.sources import Sources
+
+FIRST = 10  # the descriptor that the first of those sent along becomes in bubblewrap
+_MAX_DESCRIPTORS = 64
+
+JSON = dict[str, Any]
+
+
+@dataclass
+class _Sandbox:
+    """`first` is a pidfd of its pid 1 once it is there, `owner` the user namespace that owns its process ids."""
+
+    id: str
+    group: Group
+    bubblewrap: int
+    info: int
+    ready: int
+    said: bytes = b""
+    first: int = -1
+    owner: int = -1
+    stopping: bool = False
+    calls: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Call:
+    sandbox: _Sandbox
+    id: str
+    pid: int
+    tracked: bool
+    oom_kills: int
+
+
+class Launcher:
+    def __init__(self, line: socket.socket, uid: int, prefix: str, filter: bytes, program: int):
+        self._line, self._uid, self._prefix = line, uid, prefix
+        self._filter, self._program = filter, program
+        self._sources = Sources()
+        self._sandboxes: dict[str, _Sandbox] = {}
+        self._calls: dict[int, _Call] = {}
+        self._selector = selectors.DefaultSelector()
+        self._closed = False
+
+    def serve(self) -> None:
+        waker, woken = socket.socketpair()
+        for end in (waker, woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(self._line, selectors.EVENT_READ, self._receive)
+        self._selector.register(woken, selectors.EVENT_READ, lambda: woken.recv(4096))
+        while not self._closed:
+            for key, _ in self._selector.select():
+                key.data()
+            self._reap()
+        for sandbox in list(self._sandboxes.values()):
+            self._stop(sandbox)
+        while self._sandboxes or self._calls:
+            self._reap(wait=True)
+        signal.set_wakeup_fd(-1)
+
+    # -- requests
+
+    def _receive(self) -> None:
+        try:
+            message, handles, *_ = socket.recv_fds(self._line, 64, _MAX_DESCRIPTORS)
+        except ConnectionResetError:
+            message, handles = b"", []
+        if not message:
+            self._selector.unregister(self._line)
+            self._closed = True
+            return
+        body, *handles = handles
+        request = json.loads(os.pread(body, os.fstat(body).st_size, 0))
+        os.close(body)
+        try:
+            getattr(self, f"_do_{request['do']}")(request, handles)
+        except Exception as problem:
+            self._say(request, event="refused", detail=_words(problem))
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+    def _say(self, request: JSON, **event: Any) -> None:
+        with contextlib.suppress(OSError):  # the worker has gone: the next read ends this process
+            self._line.send(json.dumps({"id": request["id"], **event}).encode())
+
+    def _do_start(self, request: JSON, handles: list[int]) -> None:
+        argv = [each if isinstance(each, str) else self._sources.reach(each["source"]) for each in request["argv"]]
+        limits = Limits(**request["limits"])
+        group = Group(f"{self._prefix}{request['id']}", limits, calls=True)
+        info, info_w = os.pipe2(os.O_CLOEXEC)
+        ready, ready_w = os.pipe2(os.O_CLOEXEC)
+        stdin, stderr, *further = handles
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_bubblewrap(request, argv, group, [stdin, ready_w, stderr], [info_w, *further])
+        except OSError:
+            group.remove()
+            os.close(info)
+            os.close(ready)
+            raise
+        finally:
+            os.close(info_w)
+            os.close(ready_w)
+        sandbox = _Sandbox(request["id"], group, pid, info, ready)
+        self._sandboxes[sandbox.id] = sandbox
+        self._selector.register(info, selectors.EVENT_READ, lambda: self._learn(sandbox))
+        self._selector.register(ready, selectors.EVENT_READ, lambda: self._ready(sandbox))
+
+    def _become_bubblewrap(
+        self, request: JSON, argv: list[str], group: Group, standard: list[int], further: list[int]
+    ) -> None:
+        """In the child. bubblewrap is told of descriptors by number: the pipe for its report is FIRST."""
+        try:
+            entering.default_signals()
+            os.setsid()
+            group.join()
+            entering.offer_to_the_oom_killer()
+            numbered = {FIRST + index: handle for index, handle in enumerate(further)}
+            (program,) = entering.place(standard, numbered, [self._program])
+            entering.give_up_root(self._uid)
+            entering.die_with_parent()
+            entering.limit(request["rlimits"])
+            os.execve(program, argv, {})
+        except BaseException as problem:
+            os.write(2, f"{_words(problem)}\n".encode())
+        finally:
+            os._exit(1)
+
+    def _learn(self, sandbox: _Sandbox) -> None:
+        data = os.read(sandbox.info, 4096)
+        sandbox.said += data
+        if data and b"}" not in sandbox.said:
+            return
+        self._forget(sandbox, "info")
+        if not data:
+            return
+        pid = json.loads(sandbox.said)["child-pid"]
+        with contextlib.suppress(OSError):
+            handle, owner = os.pidfd_open(pid), entering.owner_of_pids(pid)
+            if entering.parent_of(pid) == sandbox.bubblewrap:
+                sandbox.first, sandbox.owner = handle, owner
+            else:  # it has gone, and its number to another
+                os.close(handle)
+                os.close(owner)
+
+    def _ready(self, sandbox: _Sandbox) -> None:
+        """Its shell has said a word, so that all mounts are made; or it has ended, which will be told."""
+        data = os.read(sandbox.ready, 16)
+        self._forget(sandbox, "ready")
+        if not data:
+            return
+        if sandbox.info >= 0:
+            self._learn(sandbox)
+        if sandbox.first >= 0:
+            self._say({"id": sandbox.id}, event="ready")
+
+    def _forget(self, sandbox: _Sandbox, pipe: str) -> None:
+        handle = getattr(sandbox, pipe)
+        if handle >= 0:
+            self._selector.unregister(handle)
+            os.close(handle)
+            setattr(sandbox, pipe, -1)
+
+    def _do_call(self, request: JSON, handles: list[int]) -> None:
+        sandbox = self._sandboxes.get(request["sandbox"])
+        if sandbox is None or sandbox.first < 0 or sandbox.stopping:
+            self._say(request, event="refused", detail="the sandbox has ended")
+            return
+        tracked = bool(request.get("command")) and sandbox.group.open_call(request["id"])
+        before = sandbox.group.oom_kills()
+        pid = os.fork()
+        if pid == 0:
+            self._become_call(sandbox, request, handles, tracked)
+        sandbox.calls[request["id"]] = pid
+        self._calls[pid] = _Call(sandbox, request["id"], pid, tracked, before)
+
+    def _become_call(self, sandbox: _Sandbox, request: JSON, handles: list[int], tracked: bool) -> None:
+        """In the child, which enters the sandbox, forks there and passes on how that ended."""
+        code = 1
+        try:
+            entering.default_signals()
+            sandbox.group.join(request["id"] if tracked else "")
+            entering.offer_to_the_oom_killer()
+            numbered = {3 + index: handle for index, handle in enumerate(handles[3:])}
+            owner, first = entering.place(handles[:3], numbered, [sandbox.owner, sandbox.first])
+            entering.give_up_root(self._uid)
+            entering.die_with_parent()
+            entering.join(owner, first)
+            child = os.fork()
+            if child == 0:
+                entering.die_with_parent()
+                os.setsid()
+                entering.join_users(first)
+                entering.drop_capabilities()
+                entering.limit(request["rlimits"])
+                if request.get("command"):
+                    entering.run(request, self._filter)
+                entering.confine(self._filter)
+                inside.act(request)
+            for handle in range(3 + len(numbered)):
+                os.close(handle)
+            _, status = os.waitpid(child, 0)
+            code = os.waitstatus_to_exitcode(status)
+        except BaseException as problem:
+            code = entering.BROKEN
+            with contextlib.suppress(OSError):
+                os.write(2, f"{_words(problem)}\n".encode())
+        finally:
+            os._exit(code if code >= 0 else 128 - code)
+
+    def _do_signal(self, request: JSON, _: list[int]) -> None:
+        """A signal to the call's processes; with `below` its command itself is spared. SIGKILL without it ends all."""
+        sandbox = self._sandboxes.get(request["sandbox"])
+        pid = sandbox.calls.get(request["call"]) if sandbox else None
+        if sandbox is None or pid is None:
+            return
+        tracked = self._calls[pid].tracked
+        number, below = request["number"], request["below"]
+        if number == signal.SIGKILL and not below:
+            if tracked:
+                sandbox.group.kill_call(request["call"])
+            for each in [*processes.descendants(pid), pid]:
+                processes.send(each, signal.SIGKILL)
+            return
+        spared = {pid, *(processes.children(pid) if below else [])}
+        for each in sandbox.group.members(request["call"]) if tracked else processes.descendants(pid):
+            if each not in spared:
+                processes.send(each, number)
+
+    def _do_stop(self, request: JSON, _: list[int]) -> None:
+        sandbox = self._sandboxes.get(request["sandbox"])
+        if sandbox is not None:
+            self._stop(sandbox)
+
+    def _stop(self, sandbox: _Sandbox) -> None:
+        """Its pid 1 goes, and with it, by the kernel's hand, every process of its namespace and every mount."""
+        sandbox.stopping = True
+        if sandbox.first >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(sandbox.first, signal.SIGKILL)
+        else:
+            processes.send(sandbox.bubblewrap, signal.SIGKILL)
+        for pid in sandbox.calls.values():
+            processes.send(pid, signal.SIGKILL)
+
+    # -- ends
+
+    def _reap(self, *, wait: bool = False) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, 0 if wait else os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            wait = False
+            code = os.waitstatus_to_exitcode(status)
+            if pid in self._calls:
+                self._end_call(self._calls.pop(pid), code)
+            else:
+                self._end_sandbox(next(s for s in self._sandboxes.values() if s.bubblewrap == pid))
+
+    def _end_call(self, call: _Call, code: int) -> None:
+        call.sandbox.calls.pop(call.id)
+        oom = call.sandbox.group.oom_kills() > call.oom_kills
+        if call.tracked:
+            call.sandbox.group.close_call(call.id)
+        self._say({"id": call.id}, event="ended", code=code if code >= 0 else 128 - code, oom=oom)
+        self._clear(call.sandbox)
+
+    def _end_sandbox(self, sandbox: _Sandbox) -> None:
+        sandbox.bubblewrap = -1
+        for pid in sandbox.calls.values():
+            processes.send(pid, signal.SIGKILL)
+        self._clear(sandbox)
+
+    def _clear(self, sandbox: _Sandbox) -> None:
+        """Once bubblewrap and every call have gone, the group goes and the end is told."""
+        if sandbox.bubblewrap >= 0 or sandbox.calls or sandbox.id not in self._sandboxes:
+            return
+        del self._sandboxes[sandbox.id]
+        oom = sandbox.group.oom_kills() > 0
+        for pipe in ("info", "ready"):
+            self._forget(sandbox, pipe)
+        for handle in (sandbox.first, sandbox.owner):
+            if handle >= 0:
+                os.close(handle)
+        sandbox.group.remove()
+        self._say({"id": sandbox.id}, event="gone", oom=oom)
+
+
+def _words(problem: BaseException) -> str:
+    if isinstance(problem, OSError) and problem.strerror:
+        return f"{problem.filename}: {problem.strerror}" if problem.filename else problem.strerror
+    return traceback.format_exc().strip()
+
+
+def main(line: int, uid: int, prefix: str, filter: int, program: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker will say what is to happen
+    hierarchies()
+    inside.warm_up()
+    gc.freeze()  # so that a call's collector does not copy every page of ours
+    Launcher(socket.socket(fileno=line), uid, prefix, os.pread(filter, 1 << 20, 0), program).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))

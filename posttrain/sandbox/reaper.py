@@ -1,0 +1,32 @@
+"""Finds what a worker that was killed left behind: groups, since the kernel ends everything else with it.
+
+A group is named after its worker's pid and start (`line.prefix_of`); where no such process lives, it goes.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from posttrain.isolation import cgroups
+from posttrain.isolation.processes import start_time
+
+PREFIX = "posttrain-sandbox-"
+_NAME = re.compile(rf"{PREFIX}(\d+)-(\d+)-\d+")
+
+
+def abandoned() -> list[Path]:
+    """Groups of sandboxes whose worker has gone."""
+    return [path for path in cgroups.left(PREFIX) if (m := _NAME.fullmatch(path.name)) and not _lives(m)]
+
+
+def reap() -> list[Path]:
+    """Remove them; those that were there. A process that is still in one is killed."""
+    found = abandoned()
+    for path in found:
+        cgroups.destroy(path)
+    return found
+
+
+def _lives(match: re.Match[str]) -> bool:
+    return start_time(int(match[1])) == int(match[2])

@@ -1,0 +1,37 @@
+"""Trees of files between this machine and a sandbox, as tar files. What a sandbox has made is never trusted."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from posttrain.errors import UserError
+from posttrain.sandbox import inside
+
+TREE_BYTES = 1 << 40  # a snapshot is bounded by the disk of its sandbox
+
+
+def unpack_regular(packed: bytes, target: Path, limit: int) -> list[str]:
+    """Regular files of a tar that a sandbox has made, below `target`: no link, no way out, no more than `limit`."""
+    names, left = [], limit
+    target.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r|") as archive:
+        for member in archive:
+            if not member.isreg():
+                continue
+            left -= member.size
+            if left < 0:
+                raise UserError(f"holds more than {limit} bytes", field="collect", remedy="take less out")
+            try:
+                archive.extract(member, target, filter="data")
+            except tarfile.FilterError as problem:
+                raise UserError(f"leads out of the directory: {problem}", field="collect", value=member.name) from None
+            names.append(member.name)
+    return names
+
+
+def packed(source: Path) -> bytes:
+    buffer = io.BytesIO()
+    inside.pack(str(source), buffer, patterns=None, links=True, limit=TREE_BYTES)
+    return buffer.getvalue()
