@@ -2,7 +2,8 @@
 
 Invariant: two renderings of one route that differ in the profile alone compute the same thing. A
 profile is a YAML file under `workflows/profiles/`, or any other whose path is given; `Profile` is
-its schema, so that an unknown key fails before anything is started.
+its schema, so that an unknown key fails before anything is started. One that says `extends: NAME`
+is laid over that one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from posttrain.contract.config import load_yaml, resolve
 from posttrain.errors import UserError
 
 DIRECTORY = Path(__file__).parent / "profiles"
+EXTENDS = "extends"
 
 
 @dataclass
@@ -76,7 +78,9 @@ class Backoff:
 class Profile:
     """`environments` maps the environment a spec names to the one that runs here; `images` the
     environment to an image, with `default` for the others; `defaults` holds for every step. The
-    environments in `install` are installed by the workflow itself, before its first step."""
+    environments in `install` are installed by the workflow itself, before its first step: its tasks
+    may write the volume at POSTTRAIN_ENVS, which may be read-only for every other. `restricted`
+    keeps the steps to Kubernetes' pod security standard of that name."""
 
     summary: str = ""
     project: str = "/opt/posttrain"
@@ -86,7 +90,9 @@ class Profile:
     images: dict[str, str] = field(default_factory=dict)
     image_pull_policy: str | None = None
     service_account: str | None = None
+    run_as_user: int | None = None
     fs_group: int | None = None  # group that may write the volumes
+    restricted: bool = False
     volumes: dict[str, Volume] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
@@ -120,15 +126,24 @@ class Profile:
 
 def load_profile(name: str, *layers: dict[str, Any], overrides: tuple[str, ...] = ()) -> Profile:
     """The profile called `name`, or the one in the file of that path, under `layers` and `a.b=c` overrides."""
-    path = Path(name) if name.endswith((".yaml", ".yml")) else DIRECTORY / f"{name}.yaml"
+    return resolve(Profile, *_files(name), *layers, overrides=overrides, where="profile")
+
+
+def _files(name: str, directory: Path = Path(), above: tuple[Path, ...] = ()) -> list[dict[str, Any]]:
+    """What the profile `name` extends, and then its own file. A path is relative to `directory`."""
+    path = directory / name if name.endswith((".yaml", ".yml")) else DIRECTORY / f"{name}.yaml"
     if not path.is_file():
         raise UserError(
             "no such profile",
-            field="--profile",
+            field=f"{above[-1]}: extends" if above else "--profile",
             value=name,
             remedy=f"known: {', '.join(profile_names())}; or give the path of a YAML file",
         )
-    return resolve(Profile, load_yaml(path, field="--profile"), *layers, overrides=overrides, where="profile")
+    if path in above:
+        raise UserError("leads back to itself", field=f"{above[-1]}: extends", value=name)
+    own = load_yaml(path, field="--profile")
+    base = own.pop(EXTENDS, None)
+    return [*(_files(str(base), path.parent, (*above, path)) if base else []), own]
 
 
 def profile_names() -> list[str]:

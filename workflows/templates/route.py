@@ -24,7 +24,7 @@ from hera.workflows import (
     Task,
     Workflow,
 )
-from hera.workflows.models import ContinueOn, PodSecurityContext
+from hera.workflows.models import ContinueOn, PodSecurityContext, SeccompProfile
 from hera.workflows.models.io.k8s.apimachinery.pkg.api.resource import Quantity
 from hera.workflows.volume import _BaseVolume
 
@@ -190,8 +190,16 @@ def _common(profile: Profile, labels: dict[str, str]) -> dict[str, Any]:
         "entrypoint": ENTRYPOINT,
         "volumes": [_volume(name, volume) for name, volume in profile.volumes.items()],
         "service_account_name": profile.service_account,
-        "security_context": PodSecurityContext(fs_group=profile.fs_group) if profile.fs_group else None,
+        "security_context": _security(profile),
     }
+
+
+def _security(profile: Profile) -> PodSecurityContext | None:
+    given = {"fs_group": profile.fs_group, "run_as_user": profile.run_as_user}
+    if profile.restricted:
+        given |= {"run_as_non_root": True, "seccomp_profile": SeccompProfile(type="RuntimeDefault")}
+    known = {name: value for name, value in given.items() if value is not None}
+    return PodSecurityContext(**known) if known else None
 
 
 def _volume(name: str, volume: Volume) -> _BaseVolume:

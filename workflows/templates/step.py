@@ -12,10 +12,12 @@ from dataclasses import fields
 from hera.workflows import Container, Env, FieldEnv, Parameter, Resources, RetryStrategy
 from hera.workflows.models import (
     Backoff,
+    Capabilities,
     ContainerPort,
     HTTPGetAction,
     IntOrString,
     Probe,
+    SecurityContext,
     Toleration,
     ValueFrom,
     VolumeMount,
@@ -25,6 +27,7 @@ from posttrain.contract import StepSpec
 from workflows.profile import Profile
 
 OUTPUTS = "/tmp/outputs"
+ENVIRONMENTS = "POSTTRAIN_ENVS"  # the variable that names where the environments lie
 
 # A step leaves with 2 when its user has to change something: trying again would fail again.
 RETRY_UNLESS_USER_ERROR = "asInt(lastRetry.exitCode) != 2"
@@ -58,6 +61,7 @@ def step_template(spec: StepSpec, profile: Profile, *, port: int | None = None) 
         ],
         resources=Resources(cpu_request=settings.cpu, memory_request=settings.memory, gpus=settings.gpu or None),
         volume_mounts=_mounts(profile),
+        security_context=_security(profile),
         active_deadline_seconds=settings.deadline_seconds,
         retry_strategy=_retries(settings.retries, profile),
         priority_class_name=settings.priority_class,
@@ -81,7 +85,8 @@ def install_template(environment: str, profile: Profile) -> Container:
         command=["envs/install", environment],
         env=[Env(name=k, value=v) for k, v in profile.env.items()],
         resources=Resources(cpu_request="1", memory_request="2Gi"),
-        volume_mounts=_mounts(profile),
+        volume_mounts=_mounts(profile, writable=profile.env.get(ENVIRONMENTS)),
+        security_context=_security(profile),
         active_deadline_seconds=3600,
         retry_strategy=_retries(2, profile),
     )
@@ -95,11 +100,22 @@ def _labels(component: str, environment: str, profile: Profile) -> dict[str, str
     } | profile.labels
 
 
-def _mounts(profile: Profile) -> list[VolumeMount]:
+def _mounts(profile: Profile, writable: str | None = None) -> list[VolumeMount]:
+    """Every volume of the profile; the one at `writable` can be written whatever the profile says."""
     return [
-        VolumeMount(name=name, mount_path=volume.mount_path, read_only=volume.read_only or None)
+        VolumeMount(
+            name=name,
+            mount_path=volume.mount_path,
+            read_only=(volume.read_only and volume.mount_path != writable) or None,
+        )
         for name, volume in profile.volumes.items()
     ]
+
+
+def _security(profile: Profile) -> SecurityContext | None:
+    if not profile.restricted:
+        return None
+    return SecurityContext(allow_privilege_escalation=False, capabilities=Capabilities(drop=["ALL"]))
 
 
 def _retries(limit: int | None, profile: Profile) -> RetryStrategy:
