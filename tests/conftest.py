@@ -26,3 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for item in items:
                 if item.get_closest_marker(mark):
                     item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What shares a costly fixture shares a worker; a pytest and an xdist that do not fit lose that silently."""
+    if getattr(session.config.option, "loadgroup", False):  # which xdist sets in its workers
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid.rpartition("]")[2]:
+                raise pytest.UsageError(f"{item.nodeid}: --dist loadgroup does not keep its group together")

@@ -14,6 +14,8 @@ from posttrain.evaluation.schema import from_table
 from posttrain.lake import open_table, write_table
 from tests.steps.conftest import ROWS, complaint, run_step
 
+pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
+
 
 def results_of(workspace: Path, ref: str):
     return from_table(open_table(workspace, ref, field="results", verify=True).to_table(), field="results")

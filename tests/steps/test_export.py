@@ -23,6 +23,8 @@ from steps.export import Config, Inputs, Outputs
 from steps.export.run import run as run_export
 from tests.steps.conftest import outputs, run_step
 
+pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
+
 TRAINING = {
     "epochs": 1, "max_updates": 3, "batch_tokens": 256, "row_tokens": 128, "sequence_length": 128,
     "learning_rate": 1e-2, "checkpoint": {"every": 1},

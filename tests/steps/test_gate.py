@@ -6,6 +6,8 @@ import pytest
 
 from tests.steps.conftest import complaint, outputs, run_step
 
+pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
+
 
 def test_a_better_candidate_passes_and_the_difference_is_told(workspace, made, evaluated):
     pair = {"baseline": evaluated["results"], "candidate": made["results"]}

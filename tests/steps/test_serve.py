@@ -11,8 +11,11 @@ import subprocess
 import time
 
 import httpx
+import pytest
 
 from tests.steps.conftest import ENVIRONMENT, ROOT, command, complaint, descendants, free_port, run_step
+
+pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
 
 
 def test_it_answers_under_the_releases_name(served):

@@ -15,6 +15,8 @@ from posttrain.serving.requirements import Requirements
 from posttrain.serving.verification import verify
 from tests.steps.conftest import ROWS, complaint, descendants, free_port, outputs, run_step
 
+pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
+
 RELEASE = "models/other"
 
 

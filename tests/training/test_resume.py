@@ -11,7 +11,13 @@ LONG = {"epochs": 4, "eval_every": 5, "checkpoint": {"every": 3}, "warmup": 0.2}
 WITH_CHANCE = LONG | {"lora": {"rank": 4, "dropout": 0.2}}
 
 
-@pytest.mark.parametrize("config", [LONG, WITH_CHANCE], ids=["all weights", "adapters with dropout"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(LONG, id="all weights"),
+        pytest.param(WITH_CHANCE, id="adapters with dropout", marks=pytest.mark.slow),
+    ],
+)
 def test_killed_at_random_updates_it_ends_as_if_nothing_had_been(workspace, tmp_path, config):
     here = workspace.fork(tmp_path / "w")
     assert here.run("steady", config)[0] == 0
