@@ -127,7 +127,6 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     strict: bool | None = None
     free: bool = False
     type: str | None = None
-    joined: bool = False  # on the wire it stands in one group with the tool before it
     residual: Residual | None = None
 
 

@@ -1,0 +1,106 @@
+"""What all dialects share: taking a wire object apart and putting it together again, without losing a key.
+
+Invariants: a wire key is either a word of the IR or in the residual of its dialect, never both and never neither;
+null is not a word, so it stays in the residual. Keys of the residual that begin with `~` are notes on form (a text
+given as a string or as a list, a key left out) and never reach the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from posttrain.errors import UserError
+from posttrain.llmm.ir.origin import Json, Residual
+
+T = TypeVar("T")
+ABSENT = "~absent"  # keys that the dialect usually writes and that were not there
+
+
+class DialectError(UserError):
+    """What came is not of the dialect. `field` is the path in it."""
+
+
+def rest(name: str, wire: Json, known: Collection[str]) -> Residual | None:
+    """The residual of `wire`: keys that are not `known`, and nulls."""
+    left = {key: value for key, value in wire.items() if value is None or key not in known}
+    return {name: left} if left else None
+
+
+def note(name: str, residual: Residual | None, **notes: Any) -> Residual:
+    """`residual` with notes on form."""
+    mine = {**residual[name]} if residual and name in residual else {}
+    mine.update({f"~{key}": value for key, value in notes.items()})
+    return {name: mine}
+
+
+def absent(name: str, residual: Residual | None, wire: Json, keys: Iterable[str]) -> Residual | None:
+    """`residual` with a note on those of `keys` that `wire` lacks."""
+    missing = [key for key in keys if key not in wire]
+    return note(name, residual, absent=missing) if missing else residual
+
+
+def own(name: str, residual: Residual | None) -> Json:
+    """A new wire object that begins with what the dialect itself had left over, notes included."""
+    if residual is not None and (mine := residual.get(name)) is not None:
+        return mine.copy()
+    return {}
+
+
+def done(wire: Json) -> Json:
+    """`wire` without notes, and without the keys that were absent."""
+    notes = [key for key in wire if key[:1] == "~"]
+    if notes:
+        for key in wire.get(ABSENT, ()):
+            wire.pop(key, None)
+        for key in notes:
+            del wire[key]
+    return wire
+
+
+def put(wire: Json, **fields: Any) -> None:
+    """Set the fields that say something."""
+    for key, value in fields.items():
+        if value is not None:
+            wire[key] = value
+
+
+def as_list(value: Any, field: str) -> list[Any]:
+    """`value`, which must be a list."""
+    if not isinstance(value, list):
+        raise DialectError("is no list", field=field, value=value)
+    return value
+
+
+def as_object(value: Any, field: str) -> Json:
+    """`value`, which must be an object."""
+    if not isinstance(value, dict):
+        raise DialectError("is no object", field=field, value=value)
+    return value
+
+
+def as_text(value: Any, field: str) -> str:
+    """`value`, which must be text."""
+    if not isinstance(value, str):
+        raise DialectError("is no text", field=field, value=value)
+    return value
+
+
+def each(values: Any, field: str, lift: Callable[[Json, str], T]) -> tuple[T, ...]:
+    """`lift` of each object of a list, with its path."""
+    return tuple(
+        lift(as_object(value, f"{field}.{index}"), f"{field}.{index}")
+        for index, value in enumerate(as_list(values, field))
+    )
+
+
+def coded(table: Mapping[str, T], wire: Any, other: T) -> T | None:
+    """The IR's word for a wire word: None for null, `other` for one that the table lacks."""
+    return None if wire is None else table.get(wire, other) if isinstance(wire, str) else other
+
+
+def recoded(table: Mapping[str, T], back: Mapping[T, str], word: T | None, said: Any, other: T, default: str) -> Any:
+    """The wire's word for the IR's: the one that was `said` where it means the same, else the usual one."""
+    if word is None or coded(table, said, other) == word:
+        return said
+    return back.get(word, default)
