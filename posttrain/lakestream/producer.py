@@ -23,6 +23,7 @@ from posttrain.lakestream import changes, metrics
 from posttrain.lakestream.admission import Backlog, backlog, must_wait
 from posttrain.lakestream.changes import Change
 from posttrain.lakestream.commit import Patience, read_controls
+from posttrain.lakestream.contention import alone
 from posttrain.lakestream.controls import Controls, Cursor, Held, ProducerControl, StreamControl, checked_cursor
 from posttrain.lakestream.errors import AdmissionTimeout, ProducerFenced, StreamError
 from posttrain.lakestream.events import emit
@@ -133,7 +134,8 @@ class Producer:
             try:
                 if staged is None or self._fence != fence:
                     staged, fence = self._stage(change, rows), self._fence
-                landed = self._table.commit(staged.change, staged.controls, staged.data)
+                with alone(self._table.uri):
+                    landed = self._table.commit(staged.change, staged.controls, staged.data)
                 emit("committed", self._label, producer=self.name, version=landed.version)
                 if self._stands(landed):
                     metrics.BYTES.labels(self._label, self.name).inc(size_of(staged.data))
