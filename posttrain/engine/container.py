@@ -21,7 +21,7 @@ from posttrain.engine.paths import clean
 from posttrain.engine.podspec import PodSpec
 from posttrain.engine.sandbox import Sandbox
 from posttrain.engine.verdict import EXECUTOR, Ended
-from posttrain.isolation import cgroups, processes
+from posttrain.isolation import cgroups, processes, waiting
 
 JSON = dict[str, Any]
 _WORD_BYTES = 4096  # of a container's last word, as the kubelet keeps
@@ -79,7 +79,7 @@ class Container:
         finally:
             if stdout != self._log:
                 os.close(stdout)
-        self.pid, self.exited = popen.pid, processes.exit_of(popen)
+        self.pid, self.exited = popen.pid, waiting.exit_of(popen)
         self._tasks.append(asyncio.ensure_future(self._watch_health()))
 
     async def ended(self) -> Ended:
@@ -90,7 +90,7 @@ class Container:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._sandbox is not None:
             # bubblewrap tells the command's exit before the container's last processes are gone with their pid 1
-            await processes.adopted_has_ended(await self._sandbox.first)
+            await waiting.adopted_has_ended(await self._sandbox.first)
         elif self._driver == "paths":
             processes.sweep_below(os.getpid(), f"{self.spec.directory}/{self.name}")
         if self._reader >= 0:
@@ -144,7 +144,7 @@ class Container:
         finally:
             for handle in keep:
                 os.close(handle)
-        exited = processes.exit_of(popen)
+        exited = waiting.exit_of(popen)
         await asyncio.wait([exited], timeout=limit)
         if not exited.done():
             processes.send(popen.pid, signal.SIGKILL, group=True)

@@ -1,57 +1,18 @@
-"""Processes by their pid, without mistaking one for another: start, exit, signals, the tree below."""
+"""Processes by their pid, without mistaking one for another: start, signals, the tree below."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MARKER = "POSTTRAIN_POD"  # in the environment of every process of a pod: the pod's directory
 _SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def exit_of(process: subprocess.Popen) -> asyncio.Future[int]:
-    """Resolves to the exit code (128 + signal for one that was killed)."""
-    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    def reap() -> None:
-        code = process.wait()
-        if not ended.done():
-            ended.set_result(code if code >= 0 else 128 - code)
-
-    _when_ended(process.pid, reap)
-    return ended
-
-
-async def adopted_has_ended(pid: int) -> None:
-    """Wait for a process that has come to this one from a parent that has gone; it may have gone itself (or be 0)."""
-    try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except OSError:
-        return
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    _when_ended(pid, lambda: ended.set_result(None))
-    await ended
-    os.waitpid(pid, 0)
-
-
-def _when_ended(pid: int, act: Callable[[], None]) -> None:
-    """Call `act` once the child has ended, without a thread or a signal's handler."""
-    loop, handle = asyncio.get_running_loop(), os.pidfd_open(pid)
-
-    def ended() -> None:
-        loop.remove_reader(handle)
-        os.close(handle)
-        act()
-
-    loop.add_reader(handle, ended)
 
 
 def send(pid: int, number: signal.Signals, *, group: bool = False) -> None:

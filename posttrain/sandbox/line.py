@@ -44,7 +44,7 @@ class Line:
         opened = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
         bpf = memory(filter, "seccomp")
         arguments = [theirs.fileno(), uid, self.prefix, bpf, opened]
-        command = [sys.executable, "-E", "-s", "-m", "posttrain.sandbox.launcher", *map(str, arguments)]
+        command = [sys.executable, "-E", "-S", "-m", "posttrain.isolation.launcher", *map(str, arguments)]
         # An empty environment: nothing of ours can be found in a process that stands beside a sandbox's.
         self.process = subprocess.Popen(
             command, env={}, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno(), bpf, opened],

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from posttrain.sandbox.entering import BROKEN
+from posttrain.isolation.launcher.entering import BROKEN
 from posttrain.sandbox.line import Event, Line, memory
 from posttrain.sandbox.protocol import Outcome, Output, Result, Stream
 

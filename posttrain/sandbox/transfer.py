@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 from posttrain.errors import UserError
-from posttrain.sandbox import inside
+from posttrain.isolation.launcher import inside
 
 TREE_BYTES = 1 << 40  # a snapshot is bounded by the disk of its sandbox
 

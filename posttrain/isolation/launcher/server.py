@@ -29,8 +29,8 @@ from typing import Any
 
 from posttrain.isolation import processes
 from posttrain.isolation.cgroups import Group, Limits, hierarchies
-from posttrain.sandbox import entering, inside
-from posttrain.sandbox.sources import Sources
+from posttrain.isolation.launcher import entering, inside
+from posttrain.isolation.launcher.sources import Sources
 
 FIRST = 10  # the descriptor that the first of those sent along becomes in bubblewrap
 _MAX_DESCRIPTORS = 64
@@ -330,13 +330,13 @@ def _words(problem: BaseException) -> str:
     return traceback.format_exc().strip()
 
 
-def main(line: int, uid: int, prefix: str, filter: int, program: int) -> None:
+def main() -> None:
+    """Arguments: the line's descriptor, the user that root becomes, the prefix of names, the filter, bubblewrap."""
+    line, uid, prefix, filter, program = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker will say what is to happen
     hierarchies()
     inside.warm_up()
-    gc.freeze()  # so that a call's collector does not copy every page of ours
-    Launcher(socket.socket(fileno=line), uid, prefix, os.pread(filter, 1 << 20, 0), program).serve()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    gc.collect()
+    gc.disable()  # a collection in a fork would copy every page of ours
+    filter_bytes = os.pread(int(filter), 1 << 20, 0)
+    Launcher(socket.socket(fileno=int(line)), int(uid), prefix, filter_bytes, int(program)).serve()
