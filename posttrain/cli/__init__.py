@@ -34,6 +34,7 @@ COMMANDS = {
     "logs": ("observe", "Observe", "Print the log of a run, or of one of its steps."),
     "report": ("report", "Observe", "Write one HTML page about a run."),
     "stream": ("stream", "Observe", "Streams: a Lance table as lake and queue, by hand."),
+    "tasks": ("tasks", "Rollout", "The TaskServer: start it, look at it, cancel and drain."),
     "stop": ("control", "Control", "Stop a run; its exit handler still runs."),
     "retry": ("control", "Control", "Run the failed steps of a run again, with what follows them."),
     "rerun": ("rerun", "Control", "Run one step again from its record and compare what comes out."),

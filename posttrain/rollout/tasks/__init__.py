@@ -1,0 +1,9 @@
+"""The TaskServer: work that is handed out by leases and ends exactly once. See docs/tasks.md.
+
+model.py      outcomes and the plain data that decisions look at
+decisions.py  who gets the next lease, what an outcome does to a task: pure
+tables.py     the database: SQLite (WAL) or PostgreSQL
+store.py      each operation as one transaction's part
+writer.py     group commit: waiting operations share a transaction
+service.py    the HTTP service; api.py its bodies; client.py and worker.py the other side
+"""
