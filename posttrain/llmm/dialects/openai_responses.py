@@ -351,12 +351,17 @@ def _lower_part(part: Part, text_type: str) -> Json | None:
     return done(out)
 
 
-def lower_said(parts: tuple[Part, ...], answer: str | None) -> list[Json]:
+def lower_content_part(part: Part) -> Json | None:
+    """A text or a refusal of an answer."""
+    return _lower_part(part, "output_text")
+
+
+def lower_said(parts: tuple[Part, ...], answer: str | None, *, first: int = 0) -> list[Json]:
     """The items of an assistant's message. `answer` is the id of the answer that they belong to, from which items
-    without an id get theirs; None in a request, where none is needed."""
+    without an id get theirs; None in a request, where none is needed. `first` is the number of the first part."""
     items: list[Json] = []
     message: Json | None = None
-    for index, part in enumerate(parts):
+    for index, part in enumerate(parts, first):
         notes = own(NAME, part.residual)
         if isinstance(part, Text | Refusal):
             head = notes.get("~item")
@@ -364,7 +369,7 @@ def lower_said(parts: tuple[Part, ...], answer: str | None) -> list[Json]:
             if fresh or message is None:
                 message = _message_item(head, answer, index)
                 items.append(message)
-            plain = answer is None and head is None and fresh and _alone(parts, index)
+            plain = answer is None and head is None and fresh and _alone(parts, index - first)
             if isinstance(part, Text) and (plain or notes.get("~string")):
                 message["content"], message = part.text, None
             else:
@@ -653,15 +658,13 @@ def lower_output(response: ChatResponse, choice: Choice) -> list[Json]:
             marked = msgspec.structs.replace(parts[place], residual=more)
             parts = (*parts[:place], marked, *parts[place + 1 :])
     items: list[Json] = []
-    run: list[Part] = []
-    for part in parts:
-        if not isinstance(part, ToolResult):
-            run.append(part)
-            continue
-        items.extend(lower_said(tuple(run), response.id or "0"))
-        items.append(_lower_result(part))
-        run = []
-    return items + lower_said(tuple(run), response.id or "0")
+    start = 0
+    for index, part in enumerate(parts):
+        if isinstance(part, ToolResult):
+            items.extend(lower_said(parts[start:index], response.id or "0", first=start))
+            items.append(_lower_result(part))
+            start = index + 1
+    return items + lower_said(parts[start:], response.id or "0", first=start)
 
 
 _IN, _OUT = "input_tokens_details", "output_tokens_details"

@@ -97,6 +97,12 @@ class UsageNow(_Delta):
     usage: Usage
 
 
+class Also(_Delta):
+    """More for the residual of the response."""
+
+    residual: Residual
+
+
 class Broken(_Delta):
     """The rest of the answer does not come."""
 
@@ -109,7 +115,7 @@ class End(_Delta):
     response: ChatResponse | None = None
 
 
-Delta = Begin | PartBegin | PartDelta | PartCitation | PartEnd | Logprobs | ChoiceEnd | UsageNow | Broken | End
+Delta = Begin | PartBegin | PartDelta | PartCitation | PartEnd | Logprobs | ChoiceEnd | UsageNow | Also | Broken | End
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind", tag="frame"):
@@ -153,6 +159,10 @@ class Fold:
                 self._parts.setdefault(delta.choice, {})
             case UsageNow():
                 self._usage = _newer(self._usage, delta.usage)
+            case Also():
+                self._begin = msgspec.structs.replace(
+                    self._begin, residual=_merged(self._begin.residual, delta.residual)
+                )
             case Broken():
                 self._error = delta.error
             case End():
@@ -220,4 +230,12 @@ def _newer(old: Usage | None, new: Usage) -> Usage:
     if old is None:
         return new
     said = {name: value for name in Usage.__struct_fields__ if (value := getattr(new, name)) is not None}
+    said["residual"] = _merged(old.residual, new.residual)
     return msgspec.structs.replace(old, **said)
+
+
+def _merged(old: Residual | None, new: Residual | None) -> Residual | None:
+    """Both; the newer one's values stand."""
+    if old is None or new is None:
+        return new if old is None else old
+    return {name: {**old.get(name, {}), **new.get(name, {})} for name in {**old, **new}}

@@ -1,0 +1,52 @@
+"""Dialects: each vendor's interface to the chat level of the IR and back, requests, answers and streams of events.
+
+Laws: what a dialect lifts it lowers again to the same JSON, up to the order of keys; a stream folds to what the whole
+answer lifts to. `dialect(name)` gives one, `convert` crosses from one to another and lists what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from posttrain.errors import UserError
+from posttrain.llmm.ir.chat import ChatRequest, ChatResponse
+from posttrain.llmm.ir.origin import Json
+from posttrain.llmm.ir.stream import Frame
+
+NAMES = ("openai_chat", "openai_responses", "anthropic_messages", "google_genai", "codex", "claude_code")
+SHORT = {"openai": "openai_chat", "responses": "openai_responses", "anthropic": "anthropic_messages",
+         "google": "google_genai"}  # fmt: skip
+_BASES = {"codex": "openai_responses", "claude_code": "anthropic_messages"}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One interface. `lifter` and `lowerer` make the two directions of one stream, event by event."""
+
+    name: str
+    lift_request: Callable[[Json], ChatRequest]
+    lower_request: Callable[[ChatRequest], Json]
+    lift_response: Callable[[Json], ChatResponse]
+    lower_response: Callable[[ChatResponse], Json]
+    lift_stream: Callable[[Iterable[Json]], Iterator[Frame]]
+    lower_stream: Callable[[Iterable[Frame]], Iterator[Json]]
+    lifter: Callable[[], Any]
+    lowerer: Callable[[], Any]
+
+
+@cache
+def dialect(name: str) -> Dialect:
+    """The dialect of this name, or of its short one. Raises UserError where there is none."""
+    full = SHORT.get(name, name)
+    if full not in NAMES:
+        raise UserError("is no dialect", field="dialect", value=name, remedy=f"one of {', '.join((*NAMES, *SHORT))}")
+    base = _BASES.get(full, full)
+    whole, stream = (import_module(f"posttrain.llmm.dialects.{base}{part}") for part in ("", "_stream"))
+    return Dialect(
+        full, whole.lift_request, whole.lower_request, whole.lift_response, whole.lower_response, stream.lift_stream,
+        stream.lower_stream, stream.Lifter, stream.Lowerer,
+    )  # fmt: skip
