@@ -51,7 +51,7 @@ BATCH = 2500
 @stream.command()
 def create(
     uri: Uri,
-    schema: Annotated[str | None, typer.Option(help="tasks, experience, verdicts or timings.")] = None,
+    schema: Annotated[str | None, typer.Option(help="tasks, experience, verdicts, timings or evaluations.")] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(

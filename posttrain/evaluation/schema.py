@@ -64,11 +64,13 @@ class How:
     sampling: Sampling
     form: AnswerForm
 
+    def to_json(self) -> str:
+        return json.dumps({"sampling": asdict(self.sampling), "answer": asdict(self.form)}, sort_keys=True)
+
 
 def to_table(results: Sequence[Result], how: How) -> pa.Table:
     columns = {f.name: [getattr(result, f.name) for result in results] for f in fields(Result)}
-    told = json.dumps({"sampling": asdict(how.sampling), "answer": asdict(how.form)}, sort_keys=True)
-    return pa.table(columns, schema=SCHEMA.with_metadata({HOW: told.encode()}))
+    return pa.table(columns, schema=SCHEMA.with_metadata({HOW: how.to_json().encode()}))
 
 
 def from_table(table: pa.Table, *, field: str) -> tuple[list[Result], How]:

@@ -96,4 +96,24 @@ TIMINGS = StreamSchema("timings", 1, pa.schema([
     _column("attributes", _TEXT),                # JSON
 ]))  # fmt: skip
 
-SCHEMAS = {schema.name: schema for schema in (TASKS, EXPERIENCE, VERDICTS, TIMINGS)}
+EVALUATIONS = StreamSchema("evaluations", 1, pa.schema([
+    _column("run", _TEXT, needed=True),
+    _column("step", _TEXT, needed=True),
+    _column("digest", _TEXT, needed=True),       # of the step's results: with run and step the evaluation's name
+    _column("ended", _TIME, needed=True),
+    _column("model", _TEXT, needed=True),        # references
+    _column("data", _TEXT, needed=True),
+    _column("how", _TEXT, needed=True),          # JSON, sampling and form of the answer
+    _column("id", _TEXT, needed=True),           # of the row of `data`, where prompt and metadata are
+    _column("tier", _TEXT),
+    _column("sample", pa.int32(), needed=True),
+    _column("completion", _TEXT, needed=True),
+    _column("tokens", pa.int32(), needed=True),
+    _column("finish_reason", _TEXT),
+    _column("correct", pa.bool_(), needed=True),
+    _column("well_formed", pa.bool_(), needed=True),
+    _column("extracted", _TEXT),
+    _column("answer", _TEXT),
+]))  # fmt: skip
+
+SCHEMAS = {schema.name: schema for schema in (TASKS, EXPERIENCE, VERDICTS, TIMINGS, EVALUATIONS)}

@@ -7,6 +7,7 @@ from posttrain.contract import StepContext
 from posttrain.contract.files import write_json
 from posttrain.evaluation.evaluate import evaluate
 from posttrain.evaluation.few_shot import with_examples
+from posttrain.evaluation.history import Evaluation, remember
 from posttrain.evaluation.rows import read_rows
 from posttrain.evaluation.sampler import Sampler
 from posttrain.evaluation.schema import How, Result, to_table
@@ -51,6 +52,8 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Outputs:
     stored = write_table(
         context.workspace, context.relative(context.directory / "results.lance"), to_table(results, how)
     )
+    evaluation = Evaluation(context.run, context.step, inputs.model, inputs.data, str(stored.digest))
+    remember(context.workspace, evaluation, results, how)
     path = context.directory / "summary.json"
     write_json(path, summary)
     log.info(

@@ -12,6 +12,7 @@ import pytest
 from posttrain.data.schema import ROWS as SCHEMA
 from posttrain.evaluation.schema import from_table
 from posttrain.lake import open_table, write_table
+from posttrain.lakestream import Stream
 from tests.steps.conftest import ROWS, complaint, run_step
 
 pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
@@ -87,3 +88,17 @@ def test_an_empty_set_is_one_line(workspace):
 def test_a_wrong_setting_is_one_line(workspace, config, said):
     done = run_step(workspace, "evaluate", {"model": "models/able", "data": "lake/set.lance"}, config, run="wrong")
     assert said in complaint(done)
+
+
+def test_the_history_has_each_evaluation_once_however_often_the_step_runs(workspace, evaluated, made):
+    config = {"sampling": {"max_tokens": 8}, "engine": {"dtype": "float32"}}
+    record = workspace / "runs/r/evaluate/record.json"
+    kept = record.read_text()
+    record.unlink()  # as if it had died before it could write it
+    done = run_step(workspace, "evaluate", {"model": "models/other", "data": made["data"]}, config)
+    assert done.returncode == 0, done.stderr
+    again = {k: v for k, v in json.loads(record.read_text())["outputs"].items() if k != "seconds"}
+    assert again == {k: v for k, v in json.loads(kept)["outputs"].items() if k != "seconds"}
+    seen = Stream.open(workspace / "lake/evaluations.lance").snapshot().to_table(["run", "model", "correct"])
+    assert set(seen["model"].to_pylist()) == {"models/other"} and seen.num_rows == ROWS
+    assert sum(seen["correct"].to_pylist()) == evaluated["accuracy"] * ROWS
