@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from posttrain.argo.connection import Cluster, Unreachable
+from posttrain.argo.cluster import Cluster, Unreachable
 from posttrain.argo.status import FINAL
 
 PATIENCE = 300.0

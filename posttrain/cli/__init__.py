@@ -19,7 +19,7 @@ from posttrain.errors import UserError
 # command -> (module, panel, one line). The order is the order of use.
 COMMANDS = {
     "run": ("execute", "Run", "Run a route on this machine, with a live view."),
-    "resume": ("execute", "Run", "Go on with a run that was interrupted; nothing that ended runs again."),
+    "resume": ("control", "Run", "Go on with a run that waits or was interrupted; nothing that ended runs again."),
     "demo": ("demo", "Run", "Post-train a small real model and show what it gained."),
     "serve": ("serve", "Run", "Serve the model that a run released, and say how to talk to it."),
     "schedule": ("schedule", "Run", "Cron workflows: runs that start by the clock."),

@@ -1,4 +1,4 @@
-"""`posttrain stop, retry`: orders to a run of this machine."""
+"""`posttrain stop, resume, retry`: orders to a run, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from posttrain.cli.embedded import Embedded
-from posttrain.cli.options import DEFAULT_WORKSPACE, ProfileName, RunName, Workspace, existing
-from workflows.profile import load_profile
+from posttrain.cli.options import DEFAULT_WORKSPACE, ProfileName, RunName, Workspace
+from posttrain.cli.places import Namespace, On, OnOption, place
 
 app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -18,18 +17,33 @@ def stop(
     run: RunName,
     now: Annotated[bool, typer.Option("--now", help="Do not even run the exit handler.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
+    on: OnOption = On.local,
+    namespace: Namespace = None,
 ) -> None:
     """Stop a run. What runs is ended, nothing new starts, and the exit handler writes its report."""
-    embedded = Embedded(existing(workspace), load_profile("laptop"))
-    engine = embedded.engine
-    (engine.terminate if now else engine.stop)(run)
-    if not engine.store(run).held():  # nobody drives it: the order waits for someone who does
-        embedded.drive(run)
+    place(on, workspace, namespace).stop(run, now=now)
 
 
 @app.command()
-def retry(run: RunName, profile: ProfileName = "laptop", workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+def resume(
+    run: RunName,
+    profile: ProfileName = "laptop",
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    on: OnOption = On.local,
+    namespace: Namespace = None,
+) -> None:
+    """Go on with a run: with one that waits for an approval, and on this machine with one whose engine was
+    interrupted or killed. Steps that ended do not run again. Follows it to the end."""
+    raise typer.Exit(place(on, workspace, namespace, profile).resume(run))
+
+
+@app.command()
+def retry(
+    run: RunName,
+    profile: ProfileName = "laptop",
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    on: OnOption = On.local,
+    namespace: Namespace = None,
+) -> None:
     """Run again what failed in a run that ended, and what follows it. Steps that succeeded stay as they are."""
-    embedded = Embedded(existing(workspace), load_profile(profile))
-    embedded.engine.retry(run)
-    raise typer.Exit(embedded.drive(run))
+    raise typer.Exit(place(on, workspace, namespace, profile).retry(run))

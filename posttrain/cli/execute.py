@@ -1,4 +1,4 @@
-"""`posttrain run, resume`: a route, or any manifest, on this machine."""
+"""`posttrain run`: a route, or any manifest, on this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from posttrain.cli.options import (
     Overrides,
     Preset,
     ProfileName,
-    RunName,
     Set,
     Workspace,
-    existing,
 )
 from posttrain.errors import UserError
 from workflows.profile import load_profile
@@ -50,12 +48,6 @@ def run(
     definition = resolved(what, profile, preset, file, overrides, set_)
     called = name or f"{what}-{time.strftime('%Y%m%d-%H%M%S')}"
     raise typer.Exit(Embedded(workspace.absolute(), definition.profile).run(definition, called))
-
-
-@app.command()
-def resume(run: RunName, profile: ProfileName = "laptop", workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """Go on with a run whose engine was interrupted or killed. Steps that ended do not run again."""
-    raise typer.Exit(Embedded(existing(workspace), load_profile(profile)).drive(run))
 
 
 def _pair(item: str) -> tuple[str, str]:

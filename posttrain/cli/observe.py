@@ -1,27 +1,25 @@
-"""`posttrain list, get, watch, logs`: what runs did and do. Reads only."""
+"""`posttrain list, get, watch, logs`: what runs did and do, on this machine or on a cluster. Reads only."""
 
 from __future__ import annotations
 
 import json
 import time
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from posttrain.argo import FINAL
 from posttrain.argo.status import phase, steps_of, times
-from posttrain.cli.embedded import engine_of, step_logs
-from posttrain.cli.follow import Follower, observe, outcome, table
-from posttrain.cli.options import DEFAULT_WORKSPACE, RunName, Workspace, existing
+from posttrain.cli.follow import table
+from posttrain.cli.options import DEFAULT_WORKSPACE, RunName, Workspace
+from posttrain.cli.places import Namespace, On, OnOption, place
 from posttrain.cli.view import SYMBOLS, rows, summary
 from posttrain.units import duration
 
 app = typer.Typer(pretty_exceptions_enable=False)
-JSON = dict[str, Any]
 
 
 class Form(StrEnum):
@@ -31,21 +29,18 @@ class Form(StrEnum):
 
 
 @app.command(name="list")
-def list_(workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the runs of a workspace, the newest first."""
+def list_(workspace: Workspace = DEFAULT_WORKSPACE, on: OnOption = On.local, namespace: Namespace = None) -> None:
+    """List the runs of a workspace or of a cluster's namespace, the newest first."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("", "run", "state", "steps", "started", "took"):
         grid.add_column(column)
-    engine = engine_of(existing(workspace))
-    for found in reversed(engine.list()):
-        workflow = engine.get(found["name"])
+    for workflow, idle in reversed(place(on, workspace, namespace).list()):
         started, finished = times(workflow)
         symbol, style = SYMBOLS.get(phase(workflow), ("?", "yellow"))
         steps = [s for s in steps_of(workflow) if not s.exit_handler]
-        idle = phase(workflow) not in FINAL and not found["driven"]
         grid.add_row(
             Text(symbol, style),
-            found["name"],
+            workflow["metadata"]["name"],
             Text("interrupted" if idle else phase(workflow).lower(), style),
             f"{sum(s.phase == 'Succeeded' for s in steps)}/{len(steps)}",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(started)) if started else "",
@@ -59,10 +54,12 @@ def get(
     run: RunName,
     workspace: Workspace = DEFAULT_WORKSPACE,
     output: Annotated[Form, typer.Option("--output", "-o", help="table, or the whole workflow object.")] = Form.table,
+    on: OnOption = On.local,
+    namespace: Namespace = None,
 ) -> None:
     """Show one run: its steps with states, times and what they said, or the whole workflow object."""
-    root = existing(workspace)
-    workflow = engine_of(root).get(run)
+    where = place(on, workspace, namespace)
+    workflow = where.get(run)
     if output is Form.json:
         typer.echo(json.dumps(workflow, indent=2, ensure_ascii=False))
     elif output is Form.yaml:
@@ -73,23 +70,15 @@ def get(
         now = time.time()
         console = Console(highlight=False)
         console.print(Text(f"{run}: {summary(workflow, now)}", "bold"))
-        console.print(table(rows(workflow, observe(workflow, root / "runs" / run), now)))
+        console.print(table(rows(workflow, where.observe(workflow), now)))
 
 
 @app.command()
-def watch(run: RunName, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+def watch(
+    run: RunName, workspace: Workspace = DEFAULT_WORKSPACE, on: OnOption = On.local, namespace: Namespace = None
+) -> None:
     """Follow a run until it ends, whichever process drives it; the exit code says how it ended."""
-    root = existing(workspace)
-    engine = engine_of(root)
-    follower = Follower(run, root / "runs" / run)
-    with follower.drawing():
-        while True:
-            workflow = engine.get(run)
-            follower.show(workflow)
-            if phase(workflow) in FINAL:
-                break
-            time.sleep(0.5)
-    raise typer.Exit(outcome(workflow, run, lambda step: step_logs(engine, run, step)))
+    raise typer.Exit(place(on, workspace, namespace).watch(run))
 
 
 @app.command()
@@ -98,8 +87,9 @@ def logs(
     step: Annotated[str | None, typer.Argument(metavar="[STEP]", help="Default: every step, in order.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
+    on: OnOption = On.local,
+    namespace: Namespace = None,
 ) -> None:
     """Print what a run's steps wrote to stdout and stderr."""
-    engine = engine_of(existing(workspace))
-    for name, line in step_logs(engine, run, step, follow):
+    for name, line in place(on, workspace, namespace).logs(run, step, follow):
         typer.echo(line if step else f"{name}: {line}")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from posttrain.argo.again import again
+from posttrain.argo.workspace import fetched
 from posttrain.cli.embedded import Embedded
 from posttrain.cli.options import DEFAULT_WORKSPACE, ProfileName, RunName, Workspace, existing
+from posttrain.cli.places import Namespace, On, OnOption, Remote
+from posttrain.contract.record import Record
 from posttrain.engine import load
 from posttrain.errors import UserError
 from posttrain.rerun import Comparison, compare, find_record, next_name, surroundings
-from workflows.profile import load_profile
+from workflows.profile import Profile, load_profile
 
 app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -25,25 +30,16 @@ def rerun(
     check: Annotated[bool, typer.Option("--check", help="End with 1 unless every output came out the same.")] = False,
     profile: ProfileName = "laptop",
     workspace: Workspace = DEFAULT_WORKSPACE,
+    on: OnOption = On.local,
+    namespace: Namespace = None,
 ) -> None:
-    """Start one step again with the inputs, configuration and seed of its record, under the name RUN-rerun-N, and
-    say for each output whether it is the same. Nothing of RUN is touched."""
-    from workflows.templates.route import single
-
-    root = existing(workspace)
-    before = find_record(root, run, step)
-    spec = import_module(before.package).SPEC
-    if spec.kind == "service":
-        raise UserError("is a service: it has no outputs to compare", field="STEP", value=step)
-    chosen = load_profile(profile)
-    name = next_name(root, run)
-    workflow = single(
-        spec, chosen, run=name, step=before.step, seed=before.seed, config=before.config, inputs=before.inputs
-    )
-    ended = Embedded(root, chosen).start(load(workflow.to_dict()))
-    if ended:
-        raise typer.Exit(ended)
-    now = find_record(root, name, before.step)
+    """Start one step again with the inputs, configuration and seed that it had, under the name RUN-rerun-N (on a cluster with
+    its own manifest, and a generated name), and say for each output whether it is the same. Nothing of RUN is
+    touched."""
+    if on is On.cluster:
+        before, now = _on_cluster(run, step, namespace)
+    else:
+        before, now = _here(existing(workspace), run, step, load_profile(profile))
     _show(surroundings(before, now), "surroundings")
     outputs = compare(before, now)
     _show(outputs, "outputs")
@@ -55,6 +51,34 @@ def rerun(
     )
     if check and different:
         raise typer.Exit(1)
+
+
+def _here(root: Path, run: str, step: str, profile: Profile) -> tuple[Record, Record]:
+    from workflows.templates.route import single
+
+    before = find_record(root, run, step)
+    spec = import_module(before.package).SPEC
+    if spec.kind == "service":
+        raise UserError("is a service: it has no outputs to compare", field="STEP", value=step)
+    name = next_name(root, run)
+    workflow = single(
+        spec, profile, run=name, step=before.step, seed=before.seed, config=before.config, inputs=before.inputs
+    )
+    if ended := Embedded(root, profile).start(load(workflow.to_dict())):
+        raise typer.Exit(ended)
+    return before, find_record(root, name, before.step)
+
+
+def _on_cluster(run: str, step: str, namespace: str | None) -> tuple[Record, Record]:
+    remote = Remote(namespace)
+    workflow = remote.get(run)
+    name = remote.cluster.create(again(workflow, step))["metadata"]["name"]
+    typer.echo(f"submitted Workflow {name} to {remote.cluster.where}")
+    if ended := remote.watch(name):
+        raise typer.Exit(ended)
+    directory = step.replace("-", "_")
+    with fetched(remote.cluster, workflow, [f"runs/{one}/{directory}" for one in (run, name)]) as root:
+        return find_record(root, run, step), find_record(root, name, step)
 
 
 def _show(comparisons: list[Comparison], title: str) -> None:

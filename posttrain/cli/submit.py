@@ -6,14 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from posttrain.argo import Cluster, connect, wait
+from posttrain.argo import Absent, Cluster
 from posttrain.cli.checks import is_manifest, read_manifest
 from posttrain.cli.define import resolved
-from posttrain.cli.follow import Follower, outcome
 from posttrain.cli.options import Files, Name, Overrides, Preset, ProfileName, Set
+from posttrain.cli.places import Namespace, Remote
 from posttrain.errors import UserError
 
 app = typer.Typer(pretty_exceptions_enable=False)
+JSON = dict[str, Any]
 
 
 @app.command()
@@ -25,9 +26,7 @@ def submit(
     file: Files = None,
     set_: Set = None,
     name: Name = None,
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Default: ARGO_NAMESPACE, or default.")
-    ] = None,
+    namespace: Namespace = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow it until it ends; the exit code says how.")] = False,
 ) -> None:
     """Submit to the Argo server that ARGO_SERVER names (ARGO_TOKEN, ARGO_NAMESPACE, ARGO_SECURE and
@@ -38,19 +37,22 @@ def submit(
         manifest = read_manifest(what).document
     else:
         manifest = resolved(what, profile, preset, file, overrides, set_).render(name)
-    cluster = connect(namespace=namespace)
-    cluster.lint(manifest)
-    made = cluster.create(manifest)
-    created = made["metadata"]["name"]
-    typer.echo(f"submitted {manifest['kind']} {created} to {cluster.where}")
+    remote = Remote(namespace)
+    remote.cluster.lint(manifest)
+    name, said = _put(remote.cluster, manifest)
+    typer.echo(f"{said} {manifest['kind']} {name} to {remote.cluster.where}")
     if watch and manifest["kind"] == "Workflow":
-        raise typer.Exit(_follow(cluster, created))
+        raise typer.Exit(remote.watch(name))
 
 
-def _follow(cluster: Cluster, name: str) -> int:
-    follower = Follower(name, None)
-    last: dict[str, Any] = {}
-    with follower.drawing():
-        for last in wait(cluster, name):
-            follower.show(last)
-    return outcome(last, name)
+def _put(cluster: Cluster, manifest: JSON) -> tuple[str, str]:
+    """The object's name, and what was done. A schedule or a template takes the place of the one of its name."""
+    kind = manifest["kind"]
+    if kind != "Workflow":
+        try:
+            cluster.get(manifest["metadata"]["name"], kind)
+        except Absent:
+            pass
+        else:
+            return cluster.replace(manifest)["metadata"]["name"], "submitted anew"
+    return cluster.create(manifest)["metadata"]["name"], "submitted"

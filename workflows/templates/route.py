@@ -195,11 +195,14 @@ def _common(profile: Profile, labels: dict[str, str]) -> dict[str, Any]:
 
 
 def _security(profile: Profile) -> PodSecurityContext | None:
-    given = {"fs_group": profile.fs_group, "run_as_user": profile.run_as_user}
-    if profile.restricted:
-        given |= {"run_as_non_root": True, "seccomp_profile": SeccompProfile(type="RuntimeDefault")}
-    known = {name: value for name, value in given.items() if value is not None}
-    return PodSecurityContext(**known) if known else None
+    if not (profile.restricted or profile.fs_group or profile.run_as_user):
+        return None
+    return PodSecurityContext(
+        fs_group=profile.fs_group,
+        run_as_user=profile.run_as_user,
+        run_as_non_root=profile.restricted or None,
+        seccomp_profile=SeccompProfile(type="RuntimeDefault") if profile.restricted else None,
+    )
 
 
 def _volume(name: str, volume: Volume) -> _BaseVolume:

@@ -1,0 +1,180 @@
+"""The two places where runs are: a workspace of this machine, and a cluster. Commands see no difference.
+
+Invariant: a command asks its `Place` and nothing else, so that what it prints and its exit code mean
+the same in both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from posttrain.argo.status import FINAL, phase, steps_of
+from posttrain.cli.follow import Follower, observe, outcome
+from posttrain.cli.options import existing
+from posttrain.cli.view import Observed
+from posttrain.errors import UserError
+
+JSON = dict[str, Any]
+
+
+class On(StrEnum):
+    local = "local"
+    cluster = "cluster"
+
+
+OnOption = Annotated[
+    On,
+    typer.Option(
+        "--on",
+        envvar="POSTTRAIN_ON",
+        help="local: a workspace of this machine; cluster: that of ARGO_SERVER or kubectl.",
+    ),
+]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Of the cluster. Default: ARGO_NAMESPACE, or default.")
+]
+
+
+class Place(Protocol):
+    """`watch`, `resume` and `retry` follow the run to its end and give the exit code."""
+
+    def list(self) -> list[tuple[JSON, bool]]:
+        """(workflow, whether nobody drives it although it has not ended), the oldest first."""
+        ...
+
+    def get(self, run: str) -> JSON: ...
+    def observe(self, workflow: JSON) -> dict[str, Observed]: ...
+    def logs(self, run: str, step: str | None, follow: bool = False) -> Iterator[tuple[str, str]]: ...
+    def watch(self, run: str) -> int: ...
+    def stop(self, run: str, *, now: bool) -> None: ...
+    def resume(self, run: str) -> int: ...
+    def retry(self, run: str) -> int: ...
+
+
+def place(on: On, workspace: Path, namespace: str | None = None, profile: str = "laptop") -> Place:
+    """Where the runs are that a command is about."""
+    return Remote(namespace) if on is On.cluster else Local(workspace, profile)
+
+
+class Local:
+    """Runs of a workspace, on the embedded engine."""
+
+    def __init__(self, workspace: Path, profile: str):
+        from posttrain.cli.embedded import Embedded
+        from workflows.profile import load_profile
+
+        self._embedded = Embedded(existing(workspace), load_profile(profile))
+        self._engine = self._embedded.engine
+
+    def list(self) -> list[tuple[JSON, bool]]:
+        found = [(self.get(one["name"]), one["driven"]) for one in self._engine.list()]
+        return [(workflow, phase(workflow) not in FINAL and not driven) for workflow, driven in found]
+
+    def get(self, run: str) -> JSON:
+        return self._engine.get(run)
+
+    def observe(self, workflow: JSON) -> dict[str, Observed]:
+        return observe(workflow, self._directory(workflow["metadata"]["name"]))
+
+    def logs(self, run: str, step: str | None, follow: bool = False) -> Iterator[tuple[str, str]]:
+        from posttrain.cli.embedded import step_logs
+
+        return step_logs(self._engine, run, step, follow)
+
+    def watch(self, run: str) -> int:
+        follower = Follower(run, self._directory(run))
+        with follower.drawing():
+            while True:
+                workflow = self.get(run)
+                follower.show(workflow)
+                if phase(workflow) in FINAL:
+                    break
+                time.sleep(0.5)
+        return outcome(workflow, run, lambda step: self.logs(run, step))
+
+    def stop(self, run: str, *, now: bool) -> None:
+        (self._engine.terminate if now else self._engine.stop)(run)
+        if not self._engine.store(run).held():  # nobody drives it: the order waits for someone who does
+            self._embedded.drive(run)
+
+    def resume(self, run: str) -> int:
+        if suspended(self.get(run)):
+            self._engine.resume(run)
+        if self._engine.store(run).held():
+            return self.watch(run)
+        return self._embedded.drive(run)
+
+    def retry(self, run: str) -> int:
+        self._engine.retry(run)
+        return self._embedded.drive(run)
+
+    def _directory(self, run: str) -> Path:
+        return self._embedded.workspace / "runs" / run
+
+
+class Remote:
+    """Workflows of a cluster."""
+
+    def __init__(self, namespace: str | None):
+        from posttrain.argo import connect
+
+        self.cluster = connect(namespace=namespace)
+
+    def list(self) -> list[tuple[JSON, bool]]:
+        found = sorted(self.cluster.list(), key=lambda w: (w["metadata"]["creationTimestamp"], w["metadata"]["name"]))
+        return [(workflow, False) for workflow in found]
+
+    def get(self, run: str) -> JSON:
+        return self.cluster.get(run)
+
+    def observe(self, workflow: JSON) -> dict[str, Observed]:
+        return {}
+
+    def logs(self, run: str, step: str | None, follow: bool = False) -> Iterator[tuple[str, str]]:
+        from posttrain.argo.logs import follow_logs, read_logs
+
+        workflow = self.get(run)
+        wanted = step.replace("_", "-") if step else None
+        known = [state.name for state in steps_of(workflow)]
+        if wanted and wanted not in known:
+            raise UserError("no such step", field="STEP", value=step, remedy=f"known: {', '.join(known)}")
+
+        def meant(display: str) -> bool:
+            return wanted in (None, display.partition("(")[0])
+
+        return follow_logs(self.cluster, run, meant) if follow else read_logs(self.cluster, workflow, meant)
+
+    def watch(self, run: str) -> int:
+        from posttrain.argo import wait
+
+        follower = Follower(run, None)
+        last: JSON = {}
+        with follower.drawing():
+            for last in wait(self.cluster, run):
+                follower.show(last)
+        return outcome(last, run, lambda step: self.logs(run, step))
+
+    def stop(self, run: str, *, now: bool) -> None:
+        (self.cluster.terminate if now else self.cluster.stop)(run)
+
+    def resume(self, run: str) -> int:
+        if suspended(self.get(run)):
+            self.cluster.resume(run)
+        return self.watch(run)
+
+    def retry(self, run: str) -> int:
+        self.cluster.retry(run, {})
+        return self.watch(run)
+
+
+def suspended(workflow: JSON) -> bool:
+    """Whether the workflow, or a step of it, waits for somebody to say that it may go on."""
+    nodes = (workflow.get("status", {}).get("nodes") or {}).values()
+    waits = any(n.get("type") == "Suspend" and n.get("phase") == "Running" for n in nodes)
+    return waits or bool(workflow["spec"].get("suspend"))
