@@ -11,16 +11,17 @@ another conditional put holds, which one in six of the puts met that raced for a
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 LONGEST = 0.2  # seconds that a holder who is stopped, or slow, costs each of the others
 _POLL = 0.001
+_FILES = 1009  # so that they never become many
 
 
 @contextmanager
@@ -40,12 +41,11 @@ def alone(uri: str, longest: float = LONGEST) -> Iterator[bool]:
 
 
 def _open(uri: str) -> int | None:
-    """A lock file of this user's; None on a machine without a place for it."""
+    """A lock file of this user's; None on a machine without a place for it. Few streams share one: that is slower."""
     directory = Path(tempfile.gettempdir(), f"posttrain-streams-{os.getuid()}")
-    name = hashlib.sha256(uri.encode()).hexdigest()[:32]
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
-        return os.open(directory / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(directory / f"{zlib.crc32(uri.encode()) % _FILES}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return None
 

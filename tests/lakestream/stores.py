@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BUCKET = "streams"
-# an own home: the server keeps sockets and settings there
-_PORTS = ("master", "volume", "filer", "s3", "s3.port.iceberg", "s3.port.lance")
+_PORTS = ("master", "volume", "filer", "s3", "admin", "s3.port.iceberg", "s3.port.lance")
 
 
 @dataclass(frozen=True)
@@ -58,46 +57,54 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+class Seaweed:
+    """SeaweedFS's S3 server over a directory. Killed and started again it is at the same address, with what it had."""
+
+    def __init__(self, directory: Path):
+        self._data, self._log = directory / "weed", directory / "weed.log"
+        self._data.mkdir(parents=True)
+        self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
+        self._server: subprocess.Popen | None = None
+        keys = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
+        self.endpoint = f"http://127.0.0.1:{self._ports['s3']}"
+        self.store = Store("s3", f"s3://{BUCKET}", keys | {"AWS_ENDPOINT": self.endpoint, "ALLOW_HTTP": "true"})
+
+    def start(self) -> None:
+        """Returns when the bucket is there, which is later than the port."""
+        binary = shutil.which("weed") or str(Path(sys.executable).parent / "weed")
+        command = [
+            binary, "mini", f"-dir={self._data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
+            f"-bucket={BUCKET}", "-webdav=false", "-admin.ui=false",
+            *(f"-{name}={port}" if "." in name else f"-{name}.port={port}" for name, port in self._ports.items()),
+        ]  # fmt: skip
+        with open(self._log, "a") as log:
+            self._server = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, cwd=self._data,
+                env={"HOME": str(self._data), "PATH": os.environ["PATH"]},  # it keeps sockets and settings at home
+            )  # fmt: skip
+        ends = time.monotonic() + 60
+        while time.monotonic() < ends:
+            if self._server.poll() is not None:
+                raise RuntimeError(f"weed ended with {self._server.returncode}: {self._log.read_text()[-2000:]}")
+            try:
+                with urllib.request.urlopen(f"{self.endpoint}/{BUCKET}?list-type=2", timeout=2):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.1)
+        raise RuntimeError(f"weed has no bucket after 60 s: {self._log.read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+
+
 @contextmanager
 def seaweed(directory: Path) -> Iterator[Store]:
     """An S3 server over `directory` until the block ends."""
-    binary = shutil.which("weed") or str(Path(sys.executable).parent / "weed")
-    master, volume, filer, s3, iceberg, lance = free_ports(6)
-    data = directory / "weed"
-    data.mkdir(parents=True)
-    log = open(directory / "weed.log", "w")  # noqa: SIM115 - as long as the server
-    server = subprocess.Popen(
-        [
-            binary, "mini", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
-            f"-bucket={BUCKET}", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}",
-            f"-s3.port={s3}", f"-s3.port.iceberg={iceberg}", f"-s3.port.lance={lance}", "-webdav=false",
-            "-admin.ui=false", f"-admin.port={free_ports(1)[0]}",
-        ],
-        stdout=log, stderr=subprocess.STDOUT, cwd=data, env={"HOME": str(data), "PATH": os.environ["PATH"]},
-    )  # fmt: skip
+    server = Seaweed(directory)
     try:
-        _wait_for_bucket(server, s3, directory / "weed.log")
-        keys = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
-        endpoint = {"AWS_ENDPOINT": f"http://127.0.0.1:{s3}", "ALLOW_HTTP": "true"}
-        yield Store("s3", f"s3://{BUCKET}", keys | endpoint)
+        server.start()
+        yield server.store
     finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-        log.close()
-
-
-def _wait_for_bucket(server: subprocess.Popen, port: int, log: Path) -> None:
-    ends = time.monotonic() + 60
-    while time.monotonic() < ends:
-        if server.poll() is not None:
-            raise RuntimeError(f"weed ended with {server.returncode}: {log.read_text()[-2000:]}")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{BUCKET}?list-type=2", timeout=2):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise RuntimeError(f"weed has no bucket after 60 s: {log.read_text()[-2000:]}")
+        server.kill()

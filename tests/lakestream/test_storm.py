@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,15 @@ def blow(store: Store, directory: Path, seed: int, seconds: float) -> None:
     assert bool(report.archived) == bool(seed % 2), "odd seeds archive"
 
 
-def test_a_minute_of_storm(store: Store, tmp_path: Path) -> None:
-    blow(store, tmp_path, seed=1, seconds=45.0 if store.kind == "local" else 60.0)
+def test_a_minute_of_storm_on_both_stores_at_once(local: Store, s3: Store, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as both:
+        storms = []
+        for seed, store in ((1, s3), (2, local)):
+            directory = tmp_path / store.kind
+            directory.mkdir()
+            storms.append(both.submit(blow, store, directory, seed, 60.0))
+    for storm in storms:
+        storm.result()
 
 
 @pytest.mark.slow
