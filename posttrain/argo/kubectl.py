@@ -36,7 +36,7 @@ class Kubectl:
     def get(self, name: str, kind: str = "Workflow") -> JSON:
         return self._json(["get", KINDS[kind][2], name, "-o", "json"])
 
-    def list(self, kind: str = "Workflow") -> list[JSON]:
+    def list_all(self, kind: str = "Workflow") -> list[JSON]:
         return self._json(["get", KINDS[kind][2], "-o", "json"])["items"]
 
     def delete(self, name: str, kind: str = "Workflow") -> None:

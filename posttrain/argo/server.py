@@ -43,7 +43,7 @@ class Server:
     def get(self, name: str, kind: str = "Workflow") -> JSON:
         return self._send("GET", kind, f"/{name}")
 
-    def list(self, kind: str = "Workflow") -> list[JSON]:
+    def list_all(self, kind: str = "Workflow") -> list[JSON]:
         return self._send("GET", kind, "").get("items") or []
 
     def delete(self, name: str, kind: str = "Workflow") -> None:

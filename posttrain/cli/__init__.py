@@ -38,6 +38,7 @@ COMMANDS = {
     "stop": ("control", "Control", "Stop a run; its exit handler still runs."),
     "retry": ("control", "Control", "Run the failed steps of a run again, with what follows them."),
     "rerun": ("rerun", "Control", "Run one step again from its record and compare what comes out."),
+    "conformance": ("conformance", "Control", "Hold the embedded engine against Argo, manifest by manifest."),
     "doctor": ("doctor", "Control", "Say what will not work on this machine, and why."),
 }
 

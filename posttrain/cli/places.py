@@ -127,7 +127,9 @@ class Remote:
         self.cluster = connect(namespace=namespace)
 
     def list(self) -> list[tuple[JSON, bool]]:
-        found = sorted(self.cluster.list(), key=lambda w: (w["metadata"]["creationTimestamp"], w["metadata"]["name"]))
+        found = sorted(
+            self.cluster.list_all(), key=lambda w: (w["metadata"]["creationTimestamp"], w["metadata"]["name"])
+        )
         return [(workflow, False) for workflow in found]
 
     def get(self, run: str) -> JSON:

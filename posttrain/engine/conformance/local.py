@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from posttrain.argo import Cluster
 from posttrain.engine.conformance.cases import Case, Operation
 from posttrain.engine.conformance.compare import describe
 from posttrain.engine.conformance.scheduled import run_scheduled
@@ -139,8 +140,8 @@ def _operate(
     return driver
 
 
-def carry_out(engine: Engine, name: str, operation: Operation) -> None:
-    """An operation with `argo`'s words, on the engine."""
+def carry_out(engine: Engine | Cluster, name: str, operation: Operation) -> None:
+    """An operation with `argo`'s words, on either engine."""
     flags = list(operation.flags)
     options: dict[str, Any] = {}
     pairs: dict[str, str] = {}

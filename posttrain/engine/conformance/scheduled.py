@@ -51,13 +51,14 @@ def run_scheduled(case: Case, engine: Engine) -> JSON:
         _settle(scheduler, engine, name)
     scheduler.stop()
     work.join()
-    result = _described(scheduler.get(name), _runs(engine, name))
+    result = described(scheduler.get(name), _runs(engine, name))
     _end(engine, name)
     return {"cron": result}
 
 
-def _described(cron: JSON, runs: list[JSON]) -> JSON:
-    status = cron["status"]
+def described(cron: JSON, runs: list[JSON]) -> JSON:
+    """A CronWorkflow and the runs it made ({phase} each), in the form of a recorded result."""
+    status = cron.get("status") or {}
     return {
         "conditions": sorted(one["type"] for one in status.get("conditions") or []),
         "failed": status.get("failed", 0),

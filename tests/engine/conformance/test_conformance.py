@@ -6,8 +6,18 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from posttrain.engine.conformance import CARRIED, Verdict, busybox_image, find_cases, judge, run_all, table
+from posttrain.engine.conformance import (
+    CARRIED,
+    Verdict,
+    busybox_image,
+    explanations,
+    find_cases,
+    judge,
+    run_all,
+    table,
+)
 from posttrain.engine.settings import EngineSettings
 from posttrain.errors import UserError
 
@@ -30,7 +40,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
     settings = EngineSettings(images=images)
     outcomes = run_all(CASES, settings, jobs=JOBS, scratch=scratch)
     found = {one.outcome.case.name: one for one in map(judge, outcomes)}
-    print("\n" + table(found.values(), REASONS))
+    Console().print(table(found.values()), *explanations(found.values(), REASONS), sep="\n", markup=False)
     return found
 
 
