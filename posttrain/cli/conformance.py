@@ -63,10 +63,9 @@ def conformance(
     ] = None,
     jobs: Annotated[int, typer.Option(help="Cases at once.", min=1)] = 8,
 ) -> None:
-    """Run manifests, compare node by node, and print a table of agreement; 1 where something differs without a reason.
-
-    Each manifest is a case. Its first lines may say `# operations: after 5s stop`: what an operator does meanwhile. Its
-    recorded result is results/TOPIC/NAME.json beside DIR/TOPIC/NAME.yaml."""
+    """Run manifests, compare node by node, and print a table of agreement. Ends with 1 where something differs without
+    a reason. Each manifest is a case: its first lines may say what an operator does meanwhile, as in `# operations:
+    after 5s stop`, and DIR/../results/TOPIC/NAME.json holds what was recorded of DIR/TOPIC/NAME.yaml."""
     cases = _cases(directory, recorded=on is not Side.both)
     console = Console(highlight=False)
     outcomes: dict[str, Outcome] = {}
@@ -84,7 +83,7 @@ def conformance(
             outcomes = _gathered(run_all(cases, settings, jobs=jobs), len(cases), "local", console)
     verdicts = [judge(outcome, expected.get(name)) for name, outcome in outcomes.items()]
     reasons = _reasons(directory)
-    console.print(table(verdicts, TITLES[on]))
+    console.print(TITLES[on], table(verdicts), sep="\n")
     for line in explanations(verdicts, reasons):
         console.print(line, markup=False, soft_wrap=True)
     if any(one.kind == "differs" and one.outcome.case.name not in reasons for one in verdicts):

@@ -33,9 +33,9 @@ def rerun(
     on: OnOption = On.local,
     namespace: Namespace = None,
 ) -> None:
-    """Start one step again with the inputs, configuration and seed that it had, under the name RUN-rerun-N (on a cluster with
-    its own manifest, and a generated name), and say for each output whether it is the same. Nothing of RUN is
-    touched."""
+    """Start one step again with the inputs, configuration and seed that it had, under the name RUN-rerun-N (on a
+    cluster: with its own manifest, under a generated name), and say for each output whether it is the same. Nothing of
+    RUN is touched."""
     if on is On.cluster:
         before, now = _on_cluster(run, step, namespace)
     else:

@@ -54,9 +54,9 @@ def as_expected(outcome: Outcome) -> JSON:
     return outcome.result | {"volatile": (outcome.case.expected or {}).get("volatile")}
 
 
-def table(verdicts: Iterable[Verdict], title: str = "") -> Table:
+def table(verdicts: Iterable[Verdict]) -> Table:
     """Agreement by topic; the topics that the engine carries come first."""
-    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", show_footer=True)
+    grid = Table(box=None, pad_edge=False, header_style="bold", show_footer=True)
     by_topic: dict[str, list[str]] = {}
     for one in verdicts:
         by_topic.setdefault(one.outcome.case.topic, []).append(one.kind)
