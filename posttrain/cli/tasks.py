@@ -30,9 +30,7 @@ def _tasks() -> None:
     """Make of one sub-command a group."""
 
 
-Url = Annotated[
-    str, typer.Option("--url", metavar="URL", envvar="POSTTRAIN_TASKS_URL", help="The server's address.")
-]
+Url = Annotated[str, typer.Option("--url", metavar="URL", envvar="POSTTRAIN_TASKS_URL", help="The server's address.")]
 DEFAULT_URL = "http://127.0.0.1:8300"
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
 

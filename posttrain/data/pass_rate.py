@@ -20,7 +20,7 @@ from posttrain.data.schema import Example, to_json
 from posttrain.data.tiers import PassRate
 from posttrain.data.track import Track, untracked
 from posttrain.errors import UserError
-from posttrain.evaluation.verifiers import score
+from posttrain.reward.score import score
 
 _AT_ONCE = 32
 

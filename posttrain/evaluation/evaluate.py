@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from posttrain.evaluation.rows import Row
 from posttrain.evaluation.sampler import Completion, Sampler
 from posttrain.evaluation.schema import How, Result
-from posttrain.evaluation.verifiers import score
+from posttrain.reward.score import score
 
 
 def evaluate(

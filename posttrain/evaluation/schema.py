@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from posttrain.errors import UserError
 from posttrain.evaluation.settings import Sampling
-from posttrain.evaluation.verifiers import AnswerForm
+from posttrain.reward.score import AnswerForm
 
 HOW = b"posttrain.evaluation"
 

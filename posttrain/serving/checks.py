@@ -12,7 +12,7 @@ import numpy as np
 
 from posttrain.evaluation.schema import Result
 from posttrain.evaluation.statistics import wilson
-from posttrain.evaluation.verifiers import Verdict
+from posttrain.reward.score import Verdict
 from posttrain.serving.client import Reply
 from posttrain.serving.requirements import Requirements
 

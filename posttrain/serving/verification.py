@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from posttrain.evaluation.schema import How, Result
-from posttrain.evaluation.verifiers import score
+from posttrain.reward.score import score
 from posttrain.serving.checks import Asked, Verification, judge
 from posttrain.serving.client import ChatClient, Reply, ServerFailed
 from posttrain.serving.requirements import Requirements

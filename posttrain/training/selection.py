@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from posttrain.contract.digest import digest_value
 from posttrain.errors import UserError
-from posttrain.evaluation.verifiers import score
+from posttrain.reward.score import score
 from posttrain.training.chat import read_messages
 from posttrain.training.config import Selection
 from posttrain.training.documents import Row

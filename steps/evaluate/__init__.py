@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from posttrain.contract import Resources, StepSpec, measured
 from posttrain.errors import UserError
 from posttrain.evaluation.settings import Sampling, check_confidence
-from posttrain.evaluation.verifiers import AnswerForm
+from posttrain.reward.score import AnswerForm
 from posttrain.serving.settings import EngineSettings
 
 

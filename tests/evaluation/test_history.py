@@ -11,7 +11,7 @@ from pathlib import Path
 from posttrain.evaluation.history import URI, Evaluation, remember
 from posttrain.evaluation.schema import How, Result
 from posttrain.evaluation.settings import Sampling
-from posttrain.evaluation.verifiers import AnswerForm
+from posttrain.reward.score import AnswerForm
 from posttrain.lakestream import Stream
 from posttrain.lakestream.events import Event, listen
 

@@ -18,7 +18,7 @@ from posttrain.evaluation.schema import How, Result, from_table, to_table
 from posttrain.evaluation.settings import GatePolicy, Sampling
 from posttrain.evaluation.statistics import wilson
 from posttrain.evaluation.summary import summarize
-from posttrain.evaluation.verifiers import AnswerForm
+from posttrain.reward.score import AnswerForm
 
 HOW = How(Sampling(samples=2, temperature=0.7), AnswerForm(take="first"))
 

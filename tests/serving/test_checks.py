@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posttrain.evaluation.schema import Result
-from posttrain.evaluation.verifiers import Verdict
+from posttrain.reward.score import Verdict
 from posttrain.serving.checks import Asked, judge
 from posttrain.serving.client import Reply
 from posttrain.serving.requirements import Requirements

@@ -21,7 +21,7 @@ from posttrain.evaluation.rows import read_rows
 from posttrain.evaluation.sampler import Sampler
 from posttrain.evaluation.schema import How, to_table
 from posttrain.evaluation.settings import Sampling
-from posttrain.evaluation.verifiers import AnswerForm, score
+from posttrain.reward.score import AnswerForm, score
 from posttrain.lake import write_table
 from posttrain.serving.settings import EngineSettings
 

@@ -82,7 +82,7 @@ class TaskClient(ServiceClient):
     def task(self, task: str) -> TaskDetail:
         return self.call("GET", f"/v1/tasks/{task}", TaskDetail)
 
-    def list(self, *, after: int = 0, limit: int = 100, **equal: str | None) -> TaskList:
+    def list(self, *, after: int = 0, limit: int = 100, **equal: str | int | None) -> TaskList:
         """A page in the order of submission; `equal` may give kind, queue, state and parent."""
         return self.call("GET", "/v1/tasks", TaskList, query={"after": after, "limit": limit} | equal)
 

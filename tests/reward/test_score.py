@@ -1,4 +1,4 @@
-"""Laws of the verifiers: what counts as right, what as well formed, and that no completion can break them."""
+"""Laws of verdicts by rule: what counts as right, what as well formed, and that no completion can break them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posttrain.errors import UserError
-from posttrain.evaluation.judge import STUCK_LIMIT, callable_free
-from posttrain.evaluation.verifiers import AnswerForm, Verdict, check, score
+from posttrain.reward.child import callable_free
+from posttrain.reward.isolated import STUCK_LIMIT
+from posttrain.reward.score import AnswerForm, Verdict, check, score
 
 
 @pytest.mark.parametrize(
