@@ -23,9 +23,9 @@ PROXY_PORT, GATEWAY_PORT = 3128, 8080  # at the sandbox's own loopback
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("alternatives", "ld.so.cache", "ssl", "ca-certificates", "localtime", "mime.types", "magic", "protocols")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_HOLD = (
-    'trap "" CHLD; echo; read _'  # pid 1: waits until it is killed or its stdin is closed, and reaps what is left to it
-)
+# Pid 1 does nothing until it is killed. Whatever is left to it and ends interrupts `read`; `jobs` then reaps it
+# without a fork, which a sandbox that is full of processes would refuse.
+_HOLD = "trap : CHLD; echo; while :; do read _; jobs; done"
 
 
 class Source(dict[str, str]):
@@ -56,6 +56,8 @@ def plan(spec: SandboxSpec, *, first: int, overlay: bool = True) -> Plan:
     for path, source in spec.mounts.items():
         made.bind(source, path)
     made.options += ["--proc", "/proc", "--dev", "/dev"]
+    # A namespace's own settings belong to its owner, who is the sandbox's user.
+    made.options += ["--ro-bind", "/proc/sys", "/proc/sys"]
     for path in dict.fromkeys([WORKSPACE, "/tmp", "/dev/shm", *([] if _covered(spec.workdir) else [spec.workdir])]):
         mode = "1777" if path == "/tmp" else "0700"
         made.options += ["--perms", mode, "--size", str(spec.disk_bytes), "--tmpfs", path]

@@ -198,6 +198,10 @@ class LocalSandbox:
             return []
 
     @property
+    def ended(self) -> bool:
+        return self.end is not None
+
+    @property
     def end(self) -> tuple[Outcome, str] | None:
         """Why the sandbox has ended or is about to; None while it lives."""
         if self._end is Outcome.timed_out:

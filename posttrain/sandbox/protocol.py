@@ -83,8 +83,8 @@ class Process(Protocol):
 
     async def close_stdin(self) -> None: ...
 
-    async def interrupt(self) -> None:
-        """SIGINT to all that the command started, itself left out."""
+    async def interrupt(self, *, hard: bool = False) -> None:
+        """SIGINT to the command and all that it started; `hard`: SIGKILL to all that it started, not to itself."""
         ...
 
     async def kill(self) -> None:
@@ -101,6 +101,11 @@ class Sandbox(Protocol):
 
     spec: SandboxSpec
     id: str
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, by whoever's doing."""
+        ...
 
     async def start(self) -> None:
         """Raises SandboxGone where it cannot be made, UserError where the spec cannot be had here."""
@@ -127,7 +132,7 @@ class Sandbox(Protocol):
         environment: Mapping[str, str] | None = None,
         workdir: str | None = None,
     ) -> Process:
-        """Start `command` with a stdin that stays open."""
+        """Start `command` with a stdin that stays open; what it writes is not limited while `output` is read."""
         ...
 
     async def read_file(self, path: str, *, limit: int = 64 << 20) -> bytes:

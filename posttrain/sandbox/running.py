@@ -40,7 +40,6 @@ class Running:
         self._on_output, self._given = on_output, stdin
         self._loop = asyncio.get_running_loop()
         self._kept: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self._written: dict[Stream, int] = {"stdout": 0, "stderr": 0}
         self._readers: dict[Stream, int] = {}
         self._pieces: asyncio.Queue[tuple[Stream, bytes] | None] | None = None
         self._stdin = -1
@@ -132,28 +131,26 @@ class Running:
             self._cut = (outcome, detail)
             self._sandbox.signal(self.id, signal.SIGKILL, below=False)
 
-    def _read(self, stream: Stream) -> None:
+    def _read(self, stream: Stream) -> bool:
+        """Whether there was something to read."""
         try:
             data = os.read(self._readers[stream], _CHUNK)
         except BlockingIOError:
-            return
+            return False
         if not data:
             self._close_reader(stream)
-            return
-        room = self._limit - self._written[stream]
-        self._written[stream] += len(data)
+            return False
+        if self._pieces is not None:
+            self._pieces.put_nowait((stream, data))
+            return True
+        room = self._limit - len(self._kept[stream])
         if len(data) > room:
             self._cut_short(Outcome.over_quota, f"{stream} is longer than {self._limit} bytes")
-        if piece := data[: max(room, 0)]:
-            self._pass_on(stream, piece)
-
-    def _pass_on(self, stream: Stream, piece: bytes) -> None:
-        if self._on_output is not None:
-            self._on_output(stream, piece)
-        if self._pieces is not None:
-            self._pieces.put_nowait((stream, piece))
-        else:
+        if piece := data[:room]:
             self._kept[stream] += piece
+            if self._on_output is not None:
+                self._on_output(stream, piece)
+        return True
 
     def _close_reader(self, stream: Stream) -> None:
         reader = self._readers.pop(stream)
@@ -166,11 +163,10 @@ class Running:
         if self._timer is not None:
             self._timer.cancel()
         for stream in list(self._readers):  # what is in the pipe by now; a daemon may hold it open
-            while stream in self._readers:
-                before = self._written[stream]
-                self._read(stream)
-                if self._written[stream] == before and stream in self._readers:
-                    self._close_reader(stream)
+            while self._read(stream):
+                pass
+            if stream in self._readers:
+                self._close_reader(stream)
         self._close_stdin()
         outcome, code, detail = await self._judge(event)
         if self._pieces is not None:
