@@ -8,12 +8,15 @@ tokens per second) is shown and not compared.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 from posttrain.contract.record import Record, read
 from posttrain.contract.ref import Ref
 from posttrain.errors import UserError
+
+_NAME_LIMIT = 63  # of a workflow, whose name is a label of its pods
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,11 @@ def find_record(workspace: Path, run: str, step: str) -> Record:
 
 
 def next_name(workspace: Path, run: str) -> str:
-    """The first `RUN-rerun-N` that nothing in the workspace is called by."""
-    number = 1
-    while any((workspace / place / f"{run}-rerun-{number}").exists() for place in ("runs", "engine", "checkpoints")):
-        number += 1
-    return f"{run}-rerun-{number}"
+    """The first `RUN-rerun-N` that nothing in the workspace is called by; of a long RUN its beginning."""
+    suffixes = (f"-rerun-{number}" for number in count(1))
+    names = (run[: _NAME_LIMIT - len(suffix)].rstrip("-.") + suffix for suffix in suffixes)
+    places = [workspace / place for place in ("runs", "engine", "checkpoints")]
+    return next(name for name in names if not any((place / name).exists() for place in places))
 
 
 def compare(before: Record, now: Record) -> list[Comparison]:

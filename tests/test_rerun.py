@@ -61,6 +61,12 @@ def test_a_name_is_never_used_twice(tmp_path: Path) -> None:
     assert next_name(tmp_path, "demo") == "demo-rerun-3"
 
 
+def test_a_long_name_is_cut_to_what_a_workflow_may_be_called(tmp_path: Path) -> None:
+    long = "a" * 53 + "-" + "b" * 9
+    assert next_name(tmp_path, long) == "a" * 53 + "-b-rerun-1"
+    assert next_name(tmp_path, long[:54] + "-" * 9) == "a" * 53 + "-rerun-1"
+
+
 def test_a_step_without_a_record_is_named_with_those_that_have_one(tmp_path: Path) -> None:
     BEFORE.write(tmp_path / "runs" / "demo" / "sft")
     assert find_record(tmp_path, "demo", "sft") == BEFORE

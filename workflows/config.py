@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from posttrain.engine.cron.schedule import Schedule
 from posttrain.errors import UserError
 from steps import cold_start, evaluate, export, gate, prepare_data, prepare_model, report, serve, sft, verify
 
@@ -30,6 +31,7 @@ class Sft:
     report: report.Config = field(default_factory=report.Config)
 
     def __post_init__(self) -> None:
+        _check_seed(self.seed)
         if self.start not in ("sft", "cold_start"):
             raise UserError("is no way to start", field="start", value=self.start, remedy="write sft or cold_start")
         if self.verify.port != self.serve.port:
@@ -47,3 +49,23 @@ class Evaluation:
     prepare_data: prepare_data.Config = field(default_factory=prepare_data.Config)
     evaluate: evaluate.Config = field(default_factory=evaluate.Config)
     report: report.Config = field(default_factory=report.Config)
+
+    def __post_init__(self) -> None:
+        _check_seed(self.seed)
+        try:
+            Schedule(self.schedule)
+        except ValueError as problem:
+            remedy = "write five fields, as in 0 3 * * *"
+            raise UserError(
+                f"is no schedule: {problem}", field="schedule", value=self.schedule, remedy=remedy
+            ) from None
+        try:
+            Schedule(self.schedule, self.timezone)
+        except ValueError:
+            remedy = "write one of tzdata's names, as in Europe/Berlin"
+            raise UserError("is no time zone", field="timezone", value=self.timezone, remedy=remedy) from None
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 1 << 32:  # what every library that is seeded takes
+        raise UserError("is no seed", field="seed", value=seed, remedy="write a whole number from 0 to 4294967295")

@@ -7,6 +7,7 @@ Reading a configuration does not import Hera; rendering does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
@@ -22,6 +23,8 @@ from workflows.profile import Profile, load_profile
 PRESETS = Path(__file__).parent / "presets"
 PROFILE = "profile"
 
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")  # a label's value, too: pods are found by it
+
 ROUTES: dict[str, type] = {"sft": configs.Sft, "evaluation": configs.Evaluation}
 
 
@@ -34,7 +37,10 @@ class Definition:
     profile: Profile
 
     def render(self, run: str | None = None) -> dict[str, Any]:
-        """The Argo manifest, called `run` or by a generated name."""
+        """The Argo manifest, called `run` or by a generated name. UserError where Kubernetes takes no such name."""
+        if run is not None and not _NAME.fullmatch(run):
+            remedy = "write at most 63 lower case letters, digits, - and ., a letter or digit at both ends"
+            raise UserError("is no name of a run", field="--name", value=run, remedy=remedy)
         built = import_module(f"workflows.{self.route}").build(self.config, self.profile, run=run)
         return built.to_dict()
 

@@ -8,6 +8,7 @@ is laid over that one.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ from posttrain.errors import UserError
 
 DIRECTORY = Path(__file__).parent / "profiles"
 EXTENDS = "extends"
+
+# What Kubernetes and Hera both take, and how to write it. Longer forms are Kubernetes' own and Hera refuses them.
+_CPU = (re.compile(r"\d+(\.\d+)?m?"), "is no number of cores", "write it as 2, 0.5 or 500m")
+_MEMORY = (re.compile(r"\d+(\.\d+)?[KMGTPE]i"), "is no size", "write it as 512Mi or 16Gi")
 
 
 @dataclass
@@ -100,6 +105,19 @@ class Profile:
     defaults: StepSettings = field(default_factory=StepSettings)
     steps: dict[str, StepSettings] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _at_least(0, "profile.backoff", self.backoff, "seconds", "cap_seconds")
+        _at_least(1, "profile.backoff", self.backoff, "factor")
+        groups = {"defaults": self.defaults} | {f"steps.{name}": settings for name, settings in self.steps.items()}
+        for name, settings in groups.items():
+            where = f"profile.{name}"
+            _of_form(_CPU, f"{where}.cpu", settings.cpu)
+            _of_form(_MEMORY, f"{where}.memory", settings.memory)
+            _at_least(0, where, settings, "gpu", "retries")
+            _at_least(1, where, settings, "deadline_seconds")
+        for name, volume in self.volumes.items():
+            _of_form(_MEMORY, f"profile.volumes.{name}.memory", volume.memory)
+
     def environment(self, spec: StepSpec) -> str:
         return self.environments.get(spec.environment, spec.environment)
 
@@ -148,3 +166,16 @@ def _files(name: str, directory: Path = Path(), above: tuple[Path, ...] = ()) ->
 
 def profile_names() -> list[str]:
     return sorted(path.stem for path in DIRECTORY.glob("*.yaml"))
+
+
+def _at_least(least: int, where: str, group: object, *names: str) -> None:
+    for name in names:
+        value = getattr(group, name)
+        if value is not None and value < least:
+            raise UserError(f"must be at least {least}", field=f"{where}.{name}", value=value)
+
+
+def _of_form(form: tuple[re.Pattern[str], str, str], where: str, text: str | None) -> None:
+    pattern, problem, remedy = form
+    if text is not None and not pattern.fullmatch(text):
+        raise UserError(problem, field=where, value=text, remedy=remedy)

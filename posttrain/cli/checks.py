@@ -28,12 +28,12 @@ def problems_of(definition: Definition, workspace: Path) -> list[UserError]:
 
 def read_manifest(source: str) -> engine.Manifest:
     """The manifest in the file `source`, or on standard input for `-`; UserError for its first fault."""
-    return engine.load(sys.stdin.read() if source == "-" else Path(source))
+    return engine.load(_given(source))
 
 
 def findings_of(source: str, *, here: bool) -> list[str]:
     """Everything that is wrong with a manifest, one line each; `here`: what this machine's engine cannot run, too."""
-    manifest = parse(sys.stdin.read() if source == "-" else Path(source))
+    manifest = parse(_given(source))
     elsewhere = set() if here else set(not_carried(manifest))
     return [str(finding) for finding in engine.lint(manifest) if finding not in elsewhere]
 
@@ -41,6 +41,14 @@ def findings_of(source: str, *, here: bool) -> list[str]:
 def is_manifest(what: str) -> bool:
     """Whether `what` names a manifest rather than a route."""
     return what == "-" or what.endswith((".yaml", ".yml", ".json"))
+
+
+def _given(source: str) -> str | Path:
+    """The file that `source` names, or what standard input holds, which ends its last line: a text without is a path."""
+    try:
+        return sys.stdin.buffer.read().decode() + "\n" if source == "-" else Path(source)
+    except UnicodeDecodeError:
+        raise UserError("is no UTF-8 text", field="standard input") from None
 
 
 def _templates(manifest: JSON) -> list[JSON]:

@@ -83,3 +83,19 @@ def test_a_rendered_route_goes_through_lint() -> None:
     assert (done.returncode, done.stdout) == (0, "no fault found\n")
     wrong = command_line("lint", "-", input=rendered.stdout.replace("workingDir:", "workingDirectory:"))
     assert wrong.returncode == 2 and "workingDirectory" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (b"", "error: <manifest>: is empty; give it a Workflow\n"),
+        (b"kind: Workflow", "<manifest>:1: "),
+        (b"\xff\xfe", "error: standard input: is no UTF-8 text\n"),
+    ],
+)
+def test_what_standard_input_holds_is_no_path(given: bytes, line: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "posttrain.cli", "lint", "-"], input=given, capture_output=True, cwd=ROOT
+    )
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith(line)

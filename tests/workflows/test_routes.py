@@ -182,12 +182,40 @@ def test_a_layer_wins_over_those_before_it(tmp_path: Any) -> None:
         (["profile.volumes.workspace.host_path=/x"], "profile.volumes (the one at /workspace): needs exactly one of"),
         (["seed"], "seed: is no override"),
         (["serve.port=9000"], "verify.port: is not serve.port (got 8000); set both"),
+        (["seed=-1"], "seed: is no seed (got -1)"),
+        (["profile.steps.sft.cpu=lots"], "profile.steps.sft.cpu: is no number of cores (got 'lots')"),
+        (["profile.defaults.memory=4G"], "profile.defaults.memory: is no size (got '4G'); write it as 512Mi or 16Gi"),
+        (["profile.steps.sft.gpu=-1"], "profile.steps.sft.gpu: must be at least 0 (got -1)"),
+        (["profile.steps.sft.deadline_seconds=0"], "profile.steps.sft.deadline_seconds: must be at least 1"),
+        (["profile.backoff.factor=0"], "profile.backoff.factor: must be at least 1 (got 0)"),
     ],
 )
 def test_what_does_not_fit_is_named(overrides: list[str], line: str) -> None:
     with pytest.raises(UserError) as problem:
         define("sft", "laptop", overrides=overrides)
     assert str(problem.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("schedule=now and then", "schedule: is no schedule: expected exactly 5 fields, found 3"),
+        ("schedule=0 25 * * *", "schedule: is no schedule: 25 lies outside of 0-23 (hour)"),
+        ("timezone=Mars", "timezone: is no time zone (got 'Mars')"),
+    ],
+)
+def test_a_schedule_that_never_comes_is_named(override: str, line: str) -> None:
+    with pytest.raises(UserError) as problem:
+        define("evaluation", "laptop", overrides=[override])
+    assert str(problem.value).startswith(line)
+
+
+@pytest.mark.parametrize("name", ["Mine", "a_b", "-a", "a-", "a" * 64, ""])
+def test_a_run_is_called_as_a_workflow_may_be(name: str) -> None:
+    definition = define("sft", "laptop")
+    with pytest.raises(UserError, match="--name: is no name of a run"):
+        definition.render(name)
+    assert definition.render("a" * 63)["metadata"]["name"] == "a" * 63
 
 
 def test_a_step_that_the_profile_does_not_name_can_be_set() -> None:
