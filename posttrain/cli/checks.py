@@ -44,7 +44,7 @@ def is_manifest(what: str) -> bool:
 
 
 def _given(source: str) -> str | Path:
-    """The file that `source` names, or what standard input holds, which ends its last line: a text without is a path."""
+    """The file that `source` names, or what standard input holds; its last line ends, as a text of none is a path."""
     try:
         return sys.stdin.buffer.read().decode() + "\n" if source == "-" else Path(source)
     except UnicodeDecodeError:
