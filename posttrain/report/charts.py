@@ -153,5 +153,6 @@ def _padded(values: Sequence[float]) -> tuple[float, float]:
 
 def _number(value: float) -> str:
     if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        return f"{float(mantissa):g}e{int(exponent)}"
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"

@@ -28,6 +28,17 @@ def test_ticks_are_few_lie_inside_and_are_evenly_apart(low: float, span: float) 
     assert all(math.isclose(g, gaps[0], rel_tol=1e-3, abs_tol=margin) for g in gaps)
 
 
+@given(st.floats(1e-9, 1e9))
+def test_what_a_tick_reads_as_is_where_it_stands(span: float) -> None:
+    drawn = ElementTree.fromstring(line_chart([("learning_rate", [(0, 0.0), (1, span)])]))
+    shown = [
+        float((text.text or "").replace(",", "")) for text in drawn.iter("text") if text.get("text-anchor") == "end"
+    ]
+    meant = ticks(0.0, 1.06 * span)
+    assert len(shown) == len(meant)
+    assert all(math.isclose(s, m, rel_tol=1e-3) for s, m in zip(shown, meant, strict=True))
+
+
 @given(st.lists(st.tuples(FINITE, st.floats(-1e12, 1e12) | st.just(math.nan) | st.just(math.inf)), max_size=30))
 def test_any_curve_gives_well_formed_markup_within_its_box(points: list[tuple[float, float]]) -> None:
     drawn = line_chart([("loss", points)])
