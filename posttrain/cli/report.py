@@ -11,6 +11,7 @@ from posttrain.argo.workspace import fetched
 from posttrain.cli.options import DEFAULT_WORKSPACE, RunName, Workspace, existing
 from posttrain.cli.places import Namespace, On, OnOption, Remote
 from posttrain.contract.files import write_atomic
+from posttrain.errors import UserError
 from posttrain.report import collect, render
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -41,5 +42,9 @@ def report(
         root = existing(workspace)
         page = output or root / "runs" / run / "report.html"
         found = collect(root, run)
-    write_atomic(page, render(found, samples=samples))
+    try:
+        write_atomic(page, render(found, samples=samples))
+    except OSError as problem:
+        why = (problem.strerror or str(problem)).lower()
+        raise UserError(f"cannot be written: {why}", field="--output", value=str(page)) from None
     typer.echo(page)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -32,7 +32,8 @@ class Task:
         self._values: dict[str, Any] = {}
         terminal = sys.stderr.isatty()
         self._bar = tqdm(
-            total=total, desc=name, unit=f" {unit}", unit_scale=True, file=sys.stderr, dynamic_ncols=terminal,
+            total=total, desc=name, unit=f" {unit}", unit_scale=True, dynamic_ncols=terminal,
+            file=sys.stderr if terminal else _Lines(sys.stderr),
             mininterval=0.2 if terminal else 5.0, ascii=None if terminal else True, leave=True,
         )  # fmt: skip
         self._write(force=True)
@@ -71,6 +72,22 @@ class Progress:
             yield task
         finally:
             task.close()
+
+
+class _Lines:
+    """What tqdm draws over and over in one place, as lines: a log has no such place, and others write to it too."""
+
+    def __init__(self, sink: TextIO):
+        self._sink, self._last = sink, ""
+
+    def write(self, text: str) -> None:
+        line = text.strip()
+        if line and line != self._last:
+            self._sink.write(f"{line}\n")
+            self._last = line
+
+    def flush(self) -> None:
+        self._sink.flush()
 
 
 def latest(directory: Path) -> dict[str, Any] | None:

@@ -99,3 +99,11 @@ def test_what_standard_input_holds_is_no_path(given: bytes, line: str) -> None:
     )
     assert done.returncode == 2
     assert done.stderr.decode().startswith(line)
+
+
+def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    done = command_line("report", "mine", "-w", str(tmp_path), "-o", str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == f"error: --output: cannot be written: is a directory (got '{tmp_path}')\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
