@@ -1,6 +1,6 @@
 # Each target sets up what it needs. `envs/install` does nothing where an environment is there already.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench lock clean
+.PHONY: help demo test test-slow test-argo lint format bench lock clean
 
 SUITE = OMP_NUM_THREADS=1 envs/run dev python -m pytest -n 2 --dist loadgroup --timeout 300
 
@@ -24,6 +24,13 @@ test-slow: ## the tests that are too long for `test`
 	@envs/install cpu
 	@envs/install dev
 	$(SUITE) -m slow --timeout 3600
+
+test-argo: ## the main job on the cluster of KUBECONFIG and ARGO_SERVER, in about five minutes; see docs/argo.md
+	@[ "$$KUBECONFIG" ] && [ "$$ARGO_SERVER" ] || { echo "make test-argo: set KUBECONFIG and ARGO_SERVER" >&2; exit 2; }
+	@envs/install control
+	@envs/install cpu
+	@envs/install dev
+	envs/run dev python -m pytest -v -m cluster --timeout 400 --session-timeout 1200 tests/argo
 
 lint: ## ruff and mypy
 	@envs/install dev

@@ -1,10 +1,9 @@
-"""Against a real Argo Workflows. Needs KUBECONFIG and ARGO_SERVER to point to one that has the image IMAGE."""
+"""Submitting to a real Argo Workflows, and waiting for what was submitted."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,43 +11,28 @@ import pytest
 from posttrain.argo import FINAL, connect, wait
 from posttrain.errors import UserError
 from workflows.definition import ROUTES, define
+from workflows.manifest import to_yaml
 
-pytestmark = pytest.mark.cluster
+from .conftest import NAMESPACE, POSTTRAIN, workflow
 
-ROOT = Path(__file__).parents[2]
-IMAGE = os.environ.get("POSTTRAIN_TEST_IMAGE", "conformance:1")
-
-
-def workflow(command: str) -> dict:
-    return {
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": "Workflow",
-        "metadata": {"generateName": "posttrain-test-"},
-        "spec": {
-            "entrypoint": "main",
-            "templates": [
-                {"name": "main", "dag": {"tasks": [{"name": "only", "template": "leaf"}]}},
-                {"name": "leaf", "container": {"image": IMAGE, "command": ["sh", "-c", command]}},
-            ],
-        },
-    }
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("submitted")]
 
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_server_accepts_every_rendered_route(route: str) -> None:
-    connect().lint(define(route, "cluster").render("accepted"))
+    connect(namespace=NAMESPACE).lint(define(route, "cluster").render("accepted"))
 
 
 def test_the_servers_objection_is_one_line() -> None:
     wrong = workflow("true")
     wrong["spec"]["entrypoint"] = "nowhere"
     with pytest.raises(UserError, match="nowhere"):
-        connect().lint(wrong)
+        connect(namespace=NAMESPACE).lint(wrong)
 
 
 def test_a_wait_ends_with_the_final_phase_and_not_before() -> None:
-    cluster = connect()
-    name = cluster.create(workflow("sleep 3"))["metadata"]["name"]
+    cluster = connect(namespace=NAMESPACE)
+    name = cluster.create(workflow("sleep", "3"))["metadata"]["name"]
     phases = [found.get("status", {}).get("phase") for found in wait(cluster, name, every=0.2)]
     assert phases[-1] == "Succeeded"
     assert not set(phases[:-1]) & set(FINAL)
@@ -56,23 +40,59 @@ def test_a_wait_ends_with_the_final_phase_and_not_before() -> None:
 
 def test_a_workflow_that_is_not_there_ends_the_wait_at_once() -> None:
     with pytest.raises(UserError, match="not found"):
-        list(wait(connect(), "posttrain-no-such-workflow"))
+        list(wait(connect(namespace=NAMESPACE), "posttrain-no-such-workflow"))
 
 
 @pytest.mark.parametrize("way", ["server", "kubectl"])
 @pytest.mark.parametrize(("command", "code"), [("echo done", 0), ("exit 3", 1)])
 def test_submit_and_follow(way: str, command: str, code: int, tmp_path: Path) -> None:
-    from workflows.manifest import to_yaml
-
     path = tmp_path / "manifest.yaml"
-    path.write_text(to_yaml(workflow(command)))
+    path.write_text(to_yaml(workflow("sh", "-c", command)))
     environment = dict(os.environ)
     if way == "kubectl":
         environment.pop("ARGO_SERVER")
     done = subprocess.run(
-        [sys.executable, "-m", "posttrain.cli", "submit", str(path), "--watch"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
+        [POSTTRAIN, "submit", path, "--watch", "-n", NAMESPACE],
+        env=environment, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
-    assert done.stdout.startswith("submitted Workflow posttrain-test-")
+    assert done.stdout.startswith("submitted Workflow test-")
     assert ("only: succeeded" in done.stdout) == (code == 0)
+
+
+@pytest.mark.parametrize("way", ["server", "kubectl"])
+def test_a_run_that_waits_for_an_approval_goes_on_when_it_is_resumed(way: str) -> None:
+    environment = dict(os.environ)
+    if way == "kubectl":
+        environment.pop("ARGO_SERVER")
+    waiting = workflow("true")
+    waiting["spec"]["templates"][0]["dag"]["tasks"] = [
+        {"name": "approve", "template": "approve"}, {"name": "only", "template": "leaf", "depends": "approve"},
+    ]  # fmt: skip
+    waiting["spec"]["templates"].append({"name": "approve", "suspend": {}})
+    cluster = connect(namespace=NAMESPACE)
+    name = cluster.create(waiting)["metadata"]["name"]
+    for found in wait(cluster, name, every=0.2):
+        if found.get("status", {}).get("nodes", {}).get(name, {}).get("phase") == "Running":
+            break
+    done = subprocess.run(
+        [POSTTRAIN, "resume", name, "--on", "cluster", "-n", NAMESPACE],
+        env=environment, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "approve: succeeded" in done.stdout
+    assert "only: succeeded" in done.stdout
+
+
+def test_what_failed_is_retried_and_a_stop_leaves_nothing_running() -> None:
+    cluster = connect(namespace=NAMESPACE)
+    failing = cluster.create(workflow("sh", "-c", "exit 3"))["metadata"]["name"]
+    long = cluster.create(workflow("sleep", "120"))["metadata"]["name"]
+    *_, last = wait(cluster, failing, every=0.5)
+    assert last["status"]["phase"] == "Failed"
+    cluster.stop(long)
+    cluster.retry(failing, {})
+    *_, again = wait(cluster, failing, every=0.5)
+    *_, stopped = wait(cluster, long, every=0.5)
+    assert (again["status"]["phase"], stopped["status"]["phase"]) == ("Failed", "Failed")
+    assert again["status"]["startedAt"] >= last["status"]["finishedAt"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
-from posttrain.argo import Absent, Cluster
+from posttrain.argo import Absent, Cluster, Unreachable
 from posttrain.argo.status import FINAL
 from posttrain.engine.conformance.cases import Case, Operation
 from posttrain.engine.conformance.compare import describe
@@ -63,6 +63,8 @@ def _run_case(case: Case, cluster: Cluster, namespace: str | None, account: str 
     try:
         cluster.lint(document)
         made = cluster.create(document)
+    except Unreachable:
+        raise
     except UserError as error:
         refused = str(error)
     else:

@@ -54,9 +54,11 @@ def _node(node: JSON, nodes: dict[str, JSON]) -> JSON:
 
 
 def _clean(value: Any, workflow: JSON) -> Any:
-    """Without the run's own names: `<workflow>`, `<uid>`, and a node's name in place of its id."""
+    """Without the run's own names: `<workflow>`, `<uid>`, a node's name in place of its id, and for its ip `<ip of …>`."""
     name, uid = workflow["metadata"]["name"], workflow["metadata"]["uid"]
     ids = {id: one["name"] for id, one in (workflow.get("status") or {}).get("nodes", {}).items() if id != name}
+    nodes = (workflow.get("status") or {}).get("nodes", {}).values()
+    ids |= {one["podIP"]: f"ip of {one['name']}" for one in nodes if one.get("podIP")}
     known = re.compile("|".join(re.escape(id) for id in sorted(ids, key=len, reverse=True)) or r"(?!)")
 
     def clean(value: Any) -> Any:
