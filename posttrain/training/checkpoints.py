@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # one process is meant here
 
 MANIFEST, LATEST, SCHEMA = "manifest.json", "latest", 1
+OWN = "manifest"  # in the manifest, the digest of the rest of it
 Tensors = Mapping[str, Any]  # nested by name: {"weights": {…}, "optimizer": {name: {…}}, "rng": {…}}
 
 
@@ -119,7 +120,7 @@ class CheckpointStore:
                     "schema": SCHEMA, "update": update, "request": self._request, "state": state,
                     "digest": content, "files": files,
                 }  # fmt: skip
-                write_json(staging.path / MANIFEST, manifest)
+                write_json(staging.path / MANIFEST, manifest | {OWN: digest_value(manifest)})
                 sync_tree(staging.path)
                 os.chmod(staging.path, 0o755)
                 replace_directory(staging.path, path)
@@ -171,23 +172,30 @@ def _copied(value: Any) -> Any:
 
 
 def read(path: Path) -> Saved:
-    """What the manifest in `path` says. Raises UserError where there is none that can be read."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_text())
-        return Saved(path, manifest["update"], manifest["digest"], manifest["request"], manifest["state"])
-    except (OSError, ValueError, KeyError) as problem:
-        raise UserError(f"has no manifest that can be read ({type(problem).__name__})", field=str(path)) from None
+    """What the manifest in `path` says. Raises UserError where there is none that can be read and has its digest."""
+    manifest = _manifest(path)
+    return Saved(path, manifest["update"], manifest["digest"], manifest["request"], manifest["state"])
 
 
 def verify(saved: Saved) -> None:
     """Raise UserError where a file is not as the manifest says."""
-    files = json.loads((saved.path / MANIFEST).read_text())["files"]
-    for name, expected in files.items():
+    for name, expected in _manifest(saved.path)["files"].items():
         file = saved.path / name
         if not file.is_file():
             raise UserError(f"is damaged: {name} is missing", field=str(saved.path))
         if digest_file(file) != expected:
             raise UserError(f"is damaged: {name} does not have its digest", field=str(saved.path))
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        own = manifest.pop(OWN)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise UserError(f"has no manifest that can be read ({type(problem).__name__})", field=str(path)) from None
+    if own != digest_value(manifest):
+        raise UserError(f"is damaged: {MANIFEST} does not have its digest", field=str(path))
+    return manifest
 
 
 def load(saved: Saved, tensors: Tensors) -> None:

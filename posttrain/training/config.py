@@ -5,6 +5,7 @@ Invariant: a value that makes no sense is a UserError that names its key, before
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from posttrain.errors import UserError
@@ -34,6 +35,7 @@ class Lora:
 
     def __post_init__(self) -> None:
         at_least("lora.rank", self.rank, 0)
+        at_least("lora.alpha", self.alpha, 1)
         if not 0 <= self.dropout < 1:
             raise UserError("must be in [0, 1)", field="lora.dropout", value=self.dropout)
         if self.rank and not self.targets:
@@ -146,6 +148,11 @@ class Selection:
             at_least(f"selection.{name}", getattr(self, name), 0)
         at_least("selection.max_characters", self.max_characters, self.min_characters)
         within("selection.max_repeat", self.max_repeat, 0, 1)
+        try:
+            re.compile(self.required)
+        except re.error as problem:
+            reason = f"is no regular expression: {problem}"
+            raise UserError(reason, field="selection.required", value=self.required) from None
 
 
 def at_least(name: str, value: float, least: float) -> None:

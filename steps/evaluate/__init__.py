@@ -45,11 +45,11 @@ class Config:
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
-        if self.few_shot and not self.examples:
-            raise UserError("needs a table of solved rows", field="examples", remedy="name one, or set few_shot to 0")
         for name in ("few_shot", "limit", "shown"):
             if getattr(self, name) < 0:
                 raise UserError("must be at least 0", field=name, value=getattr(self, name))
+        if self.few_shot and not self.examples:
+            raise UserError("needs a table of solved rows", field="examples", remedy="name one, or set few_shot to 0")
 
 
 SPEC = StepSpec(

@@ -75,10 +75,29 @@ def test_a_damaged_one_is_named_and_passed_over(tmp_path, caplog, file):
     save(store(tmp_path), 1, 2)
     path = tmp_path / "step-000002" / file
     raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 0x10 if file != "manifest.json" else 0x80
+    raw[len(raw) // 2] ^= 0x10
     path.write_bytes(raw)
     assert store(tmp_path).newest().update == 1
     assert "step-000002" in caplog.text
+
+
+def test_no_bit_of_a_manifest_changes_unseen(tmp_path):
+    save(store(tmp_path), 2)
+    path = tmp_path / "step-000002" / "manifest.json"
+    whole, before = path.read_bytes(), read(tmp_path / "step-000002")
+    for place in range(len(whole)):
+        for bit in range(8):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            try:
+                assert read(tmp_path / "step-000002") == before
+            except UserError as problem:
+                assert "step-000002" in str(problem)
+    for other in (b"", b"null", b"[]", b'"text"', b"{}", whole[:-20]):
+        path.write_bytes(other)
+        with pytest.raises(UserError, match="step-000002: has no manifest that can be read"):
+            read(tmp_path / "step-000002")
 
 
 def test_one_with_a_file_gone_is_damaged(tmp_path):

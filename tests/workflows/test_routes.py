@@ -187,6 +187,9 @@ def test_a_layer_wins_over_those_before_it(tmp_path: Any) -> None:
         (["profile.defaults.memory=4G"], "profile.defaults.memory: is no size (got '4G'); write it as 512Mi or 16Gi"),
         (["profile.steps.sft.gpu=-1"], "profile.steps.sft.gpu: must be at least 0 (got -1)"),
         (["profile.steps.sft.deadline_seconds=0"], "profile.steps.sft.deadline_seconds: must be at least 1"),
+        (["sft.lora.alpha=0"], "sft.lora.alpha: must be at least 1 (got 0)"),
+        (["cold_start.selection.required='['"], "cold_start.selection.required: is no regular expression"),
+        (["evaluate.few_shot=-1"], "evaluate.few_shot: must be at least 0 (got -1)"),
         (["profile.backoff.factor=0"], "profile.backoff.factor: must be at least 1 (got 0)"),
     ],
 )
