@@ -247,7 +247,7 @@ class Line:
     """A stream with `length` commits behind it and a consumer that has read them."""
 
     def __init__(self, store: Store, length: int, policy: Policy):
-        self.uri, self.options, self.length = store.uri(f"history-{length}"), store.options, length
+        self.uri, self.options, self.length, self.policy = store.uri(f"history-{length}"), store.options, length, policy
         self.stream, self.rows = Stream.create(self.uri, SCHEMA, storage_options=self.options), table("p", 0, 10)
         producer = self.stream.producer("p", upkeep=policy)
         for number in range(length):
@@ -265,10 +265,12 @@ class Line:
         return took
 
     def tail(self) -> float:
-        """Seconds in which a consumer at the end reads one commit."""
+        """Seconds in which a consumer at the end reads one commit; then the stream is maintained where it is due."""
         started = time.monotonic()
         assert self.consumer.poll().num_rows == len(self.rows)
-        return time.monotonic() - started
+        took = time.monotonic() - started
+        self.stream.maintain(self.policy, force=False)
+        return took
 
 
 def history(store: Store, lengths: Sequence[int], rounds: int = 40) -> float:

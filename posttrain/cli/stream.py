@@ -46,6 +46,7 @@ Options = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BATCH = 2500
+PATIENCE = 20.0  # seconds that a person waits for a store that does not answer
 
 
 @stream.command()
@@ -71,7 +72,7 @@ def create(
         raise UserError("no such schema", field="--schema", value=schema, remedy=f"known: {', '.join(SCHEMAS)}")
     wanted = SCHEMAS[schema] if schema else _schema(column or [])
     bounds = Settings(max_lag_rows, max_lag_commits)
-    made = Stream.create(uri, wanted, settings=bounds, storage_options=_options(option))
+    made = Stream.create(uri, wanted, settings=bounds, storage_options=_options(option), timeout=PATIENCE)
     typer.echo(f"{made.uri}: {', '.join(made.schema.names)}")
 
 
@@ -102,7 +103,7 @@ def describe(uri: Uri, as_json: Json = False, option: Options = None) -> None:
 @stream.command()
 def tail(
     uri: Uri,
-    rows: Annotated[int, typer.Option("--rows", "-n", help="How many of the last rows.")] = 10,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many of the last rows.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the stream is closed.")] = False,
     offset: Annotated[int | None, typer.Option(help="Begin at this offset instead.")] = None,
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="Columns to show.")] = None,
@@ -110,7 +111,7 @@ def tail(
     option: Options = None,
 ) -> None:
     """Print the last rows as JSON lines, and with --follow those that come. Reads only."""
-    opened, names = _open(uri, option), columns.split(",") if columns else None
+    opened, names = _open(uri, option, stays=follow), columns.split(",") if columns else None
     snapshot = opened.snapshot()
     begin = offset
     if begin is None:
@@ -134,6 +135,8 @@ def append(
 
     The cursor counts the rows, so a name stands for one file. From stdin all rows are appended.
     """
+    from posttrain.lakestream import BadRow
+
     name = producer or ("stdin" if file == "-" else Path(file).name)
     batches = _batches(file)
     writer = _open(uri, option).producer(name)
@@ -144,9 +147,13 @@ def append(
     for batch in batches:
         size = len(batch)
         if count + size > skip:
-            fresh = batch[max(0, skip - count) :]
+            first = max(0, skip - count)
+            fresh = batch[first:]
             done += len(fresh)
-            writer.append(fresh, done)
+            try:
+                writer.append(fresh, done)
+            except BadRow as bad:
+                raise bad.counted_from(count + first) from None
         count += size
     typer.echo(f"{max(0, count - skip)} rows appended by {name!r}, cursor {done}")
 
@@ -158,6 +165,8 @@ def lag(uri: Uri, as_json: Json = False, option: Options = None) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found]))
         return
+    if not found:
+        typer.echo("no consumer has made itself known")
     _print_lags(Console(highlight=False), found, time.time())
 
 
@@ -186,7 +195,10 @@ def maintain(
     """Compact, clean up old versions behind a fence, remove rows by retention. Safe beside everyone else."""
     from posttrain.lakestream import Policy
 
-    opened, policy = _open(uri, option), Policy(every_commits=every, keep_versions=keep, retain=retain, archive=archive)
+    opened, policy = (
+        _open(uri, option, stays=follow),
+        Policy(every_commits=every, keep_versions=keep, retain=retain, archive=archive),
+    )
     _maintain_once(opened, policy, force=True)
     while follow and not opened.closed:
         time.sleep(1.0)
@@ -214,10 +226,12 @@ def verify(
     typer.echo("sound")
 
 
-def _open(uri: str, given: list[str] | None) -> Stream:
+def _open(uri: str, given: list[str] | None, *, stays: bool = False) -> Stream:
+    """The stream; who `stays` waits for its store as long as any producer does, others as long as a person would."""
     from posttrain.lakestream import Stream
+    from posttrain.lakestream.stream import TIMEOUT
 
-    return Stream.open(uri, storage_options=_options(given), timeout=60.0)
+    return Stream.open(uri, storage_options=_options(given), timeout=TIMEOUT if stays else PATIENCE)
 
 
 def _options(given: list[str] | None) -> dict[str, str] | None:
@@ -236,6 +250,8 @@ def _schema(columns: list[str]) -> pa.Schema:
     for column in columns:
         name, _, kind = column.partition(":")
         try:
+            if not name:
+                raise ValueError
             fields.append(pa.field(name, pa.type_for_alias(kind.removesuffix("!")), nullable=not kind.endswith("!")))
         except ValueError:
             raise UserError(
@@ -249,28 +265,27 @@ def _batches(file: str) -> Iterator[Any]:
     if file != "-" and not Path(file).is_file():
         raise UserError("no such file", field="FILE", value=file)
     if file.endswith(".parquet"):
+        import pyarrow as pa
         from pyarrow import parquet
 
-        return iter(parquet.ParquetFile(file).iter_batches(BATCH))
-    return _json_lines(sys.stdin if file == "-" else open(file, encoding="utf-8"), file)
+        try:
+            return iter(parquet.ParquetFile(file).iter_batches(BATCH))
+        except pa.ArrowInvalid as problem:
+            raise UserError("is no Parquet file", field="FILE", value=file, remedy=str(problem)) from None
+    return _json_lines(sys.stdin if file == "-" else open(file, encoding="utf-8", errors="surrogateescape"), file)
 
 
 def _json_lines(lines: Iterable[str], file: str) -> Iterator[list[Any]]:
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-    while batch := list(islice(numbered, BATCH)):
-        try:
-            yield [json.loads(line) for _, line in batch]
-        except json.JSONDecodeError:
-            number = next(number for number, line in batch if not _is_json(line))
-            raise UserError("is no JSON", field=f"{file}, line {number}") from None
+    while batch := [_json(line, f"{file}, line {number}") for number, line in islice(numbered, BATCH)]:
+        yield batch
 
 
-def _is_json(line: str) -> bool:
+def _json(line: str, where: str) -> Any:
     try:
-        json.loads(line)
+        return json.loads(line)
     except json.JSONDecodeError:
-        return False
-    return True
+        raise UserError("is no JSON", field=where) from None
 
 
 def _maintain_once(opened: Stream, policy: Policy, *, force: bool) -> None:

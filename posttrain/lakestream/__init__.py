@@ -6,6 +6,7 @@ from posttrain.lakestream.consumer import Consumer
 from posttrain.lakestream.controls import Settings
 from posttrain.lakestream.errors import (
     AdmissionTimeout,
+    BadRow,
     ConsumerFenced,
     OffsetRemoved,
     ProducerFenced,
@@ -29,6 +30,7 @@ __all__ = [
     "TIMINGS",
     "VERDICTS",
     "AdmissionTimeout",
+    "BadRow",
     "Buffer",
     "Committed",
     "Consumer",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from posttrain.lakestream.events import emit
 from posttrain.lakestream.storage import name_of
 from posttrain.lakestream.table import Conflict, Table, Unanswered
 
+T = TypeVar("T")
 _NO_ROWS = pa.table({})
 _FIRST_WAIT, _LONGEST_WAIT = 0.02, 5.0  # seconds, while the store does not answer
 _CONFLICT_WAIT = 0.01  # at most; a fence or a close conflicts with every append, so it must try again at once
@@ -45,6 +47,14 @@ class Patience:
         emit("retried", name_of(self.uri), cause=type(cause).__name__, wait=wait)
         metrics.RETRIES.labels(name_of(self.uri), type(cause).__name__.lower()).inc()
         time.sleep(wait)
+
+    def until_answered(self, ask: Callable[[], T]) -> T:
+        """What `ask` answers; asked again while the store does not answer."""
+        while True:
+            try:
+                return ask()
+            except (Conflict, Unanswered) as problem:
+                self.pause(problem)
 
 
 def read_controls(table: Table, patience: Patience) -> Controls:

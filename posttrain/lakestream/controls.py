@@ -68,6 +68,11 @@ class Settings:
     max_lag_rows: int = 0
     max_lag_commits: int = 0
 
+    def __post_init__(self) -> None:
+        for name, value in (("max_lag_rows", self.max_lag_rows), ("max_lag_commits", self.max_lag_commits)):
+            if value < 0:
+                raise StreamError("must not be negative", field=name, value=value, remedy="0 means no bound")
+
 
 @dataclass(frozen=True)
 class StreamControl:

@@ -62,12 +62,19 @@ class StreamDamaged(StreamError):
     """The table breaks an invariant that every writer of a stream keeps."""
 
 
+class BadRow(StreamError):
+    """One row among many does not fit the stream's schema. `index` counts from 0."""
+
+    def __init__(self, index: int, what: str, *, column: str | None = None, value: Any = None):
+        self.index, self.what, self.column = index, what, column
+        where = f"row {index}" + (f", column {column!r}" if column else "")
+        super().__init__(f"{where}: {what}", value=value)
+
+    def counted_from(self, first: int) -> BadRow:
+        """The same of rows that come after `first` others."""
+        return BadRow(first + self.index, self.what, column=self.column, value=self.value)
+
+
 def _brief(cause: object, limit: int = 300) -> str:
     text = " ".join(str(cause).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def bad_row(index: int, problem: str, *, column: str | None = None, value: Any = None) -> StreamError:
-    """The error for one row among many that does not fit the stream's schema."""
-    where = f"row {index}" + (f", column {column!r}" if column else "")
-    return StreamError(f"{where}: {problem}", value=value)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from posttrain.lakestream.errors import StreamError, bad_row
+from posttrain.lakestream.errors import BadRow, StreamError
 
 Rows: TypeAlias = pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]
 
@@ -41,11 +41,9 @@ def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
             index = next((i for i, value in enumerate(column) if not _casts(value, field.type)), None)
             if index is None:
                 raise StreamError(f"cannot become {field.type}: {problem}", field=field.name) from None
-            raise bad_row(
-                index, f"cannot become {field.type}", column=field.name, value=column[index].as_py()
-            ) from None
+            raise BadRow(index, f"cannot become {field.type}", column=field.name, value=column[index].as_py()) from None
     if not field.nullable and column.null_count:
-        raise bad_row(pc.index(pc.is_null(column), True).as_py(), "is null", column=field.name)
+        raise BadRow(pc.index(pc.is_null(column), True).as_py(), "is null", column=field.name)
     return column
 
 
@@ -61,9 +59,9 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
     known = set(schema.names)
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise bad_row(index, "is no mapping of columns to values", value=row)
+            raise BadRow(index, "is no mapping of columns to values", value=row)
         if not row.keys() <= known:
-            raise bad_row(
+            raise BadRow(
                 index, f"the stream has {', '.join(schema.names)}", column=next(k for k in row if k not in known)
             )
     return pa.table([_values(rows, field) for field in schema], schema=schema)
@@ -72,13 +70,13 @@ def _from_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
 def _values(rows: Sequence[Mapping[str, Any]], field: pa.Field) -> pa.Array:
     values = [row.get(field.name) for row in rows]
     if not field.nullable and None in values:
-        raise bad_row(values.index(None), "is null or missing", column=field.name)
+        raise BadRow(values.index(None), "is null or missing", column=field.name)
     try:
         return pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         for index, value in enumerate(values):
             if not _is_a(value, field.type):
-                raise bad_row(index, f"is no {field.type}", column=field.name, value=value) from None
+                raise BadRow(index, f"is no {field.type}", column=field.name, value=value) from None
         raise
 
 

@@ -34,7 +34,7 @@ from posttrain.lakestream.offsets import Part, end_of
 from posttrain.lakestream.producer import Producer
 from posttrain.lakestream.schemas import StreamSchema
 from posttrain.lakestream.snapshot import Snapshot
-from posttrain.lakestream.table import Conflict, Identity, Table, Unanswered, answers
+from posttrain.lakestream.table import Identity, Table, answers
 from posttrain.lakestream.upkeep import Policy
 from posttrain.lakestream.verify import verify
 
@@ -64,8 +64,9 @@ class Stream:
         where = storage.normalise(uri)
         wanted = schema if isinstance(schema, StreamSchema) else None
         identity = Identity(wanted.arrow, wanted.name, wanted.version) if wanted else Identity(schema)
-        table = Table.create(where, identity, storage.options(where, storage_options))
-        _create_controls(table, settings, Patience(timeout, where))
+        patience, options = Patience(timeout, where), storage.options(where, storage_options)
+        table = patience.until_answered(lambda: Table.create(where, identity, options))
+        _create_controls(table, settings, patience)
         return cls(table, timeout, wanted)
 
     @classmethod
@@ -78,7 +79,8 @@ class Stream:
         Raises StreamNotFound, and StreamError where the stream's schema is another or a newer one.
         """
         where = storage.normalise(uri)
-        table = Table.open(where, storage.options(where, storage_options))
+        options = storage.options(where, storage_options)
+        table = Patience(timeout, where).until_answered(lambda: Table.open(where, options))
         found = table.identity
         if schema is not None and not schema.accepts(found.name, found.version):
             shown = f"{found.name or 'unnamed'} version {found.version}"
@@ -142,7 +144,7 @@ class Stream:
         acknowledged (all from `offset`, where that is given: they had all stopped there) is divided anew, and
         they can no longer acknowledge. `stop` ends the consumer before that row id.
         """
-        _check_part(index, count, offset)
+        _check_reading(index, count, offset, max_rows, max_latency)
         if group is not None:
             _check_name("group", group)
         table, patience = self._table.fork(), self._patience()
@@ -189,14 +191,13 @@ class Stream:
     def lag(self) -> list[Lag]:
         """How far the acknowledgement of each consumer is behind, in rows and in commits; also set as metrics."""
         patience = self._patience()
+
+        def count() -> list[Lag]:
+            controls = read_controls(self._table, patience)
+            return admission.lags(controls, self._table.spans(), self._table.ids_of)
+
         with self._lock:
-            while True:
-                controls = read_controls(self._table, patience)
-                try:
-                    found = admission.lags(controls, self._table.spans(), self._table.ids_of)
-                    break
-                except Unanswered as problem:
-                    patience.pause(problem)
+            found = patience.until_answered(count)
         for lag in found:
             metrics.LAG_ROWS.labels(self._label, lag.group, lag.index).set(lag.rows)
             metrics.LAG_COMMITS.labels(self._label, lag.group, lag.index).set(lag.commits)
@@ -223,13 +224,13 @@ class Stream:
         if self._columns([column]) and not pa.types.is_string(self.schema.field(column).type):
             raise StreamError("is no text column", field="column", value=column)
         table, patience = self._table.fork(), self._patience()
-        while True:
+
+        def make() -> None:
             read_controls(table, patience)
-            try:
-                with answers(table.uri):
-                    return table.dataset.create_scalar_index(column, "INVERTED", replace=True)
-            except (Conflict, Unanswered) as problem:
-                patience.pause(problem)
+            with answers(table.uri):
+                table.dataset.create_scalar_index(column, "INVERTED", replace=True)
+
+        patience.until_answered(make)
 
     def snapshot(self, end: int | None = None) -> Snapshot:
         """The rows with ids below `end` (without one: all that are there now), as a data set that stays as it is."""
@@ -295,16 +296,18 @@ class Stream:
 
 def _create_controls(table: Table, settings: Settings, patience: Patience) -> None:
     """Commit the stream's own control unless it is there: a creation that died half way is taken up here."""
-    while True:
-        try:
-            table.refresh()
-            if table.controls() is not None:
-                return
-            change = changes.create(settings)
-            table.commit(change, *table.stage_for(change, pa.table({})))
-            emit("created", storage.name_of(table.uri))
-        except (Conflict, Unanswered) as problem:
-            patience.pause(problem)
+
+    def is_there() -> bool:
+        table.refresh()
+        if table.controls() is not None:
+            return True
+        change = changes.create(settings)
+        table.commit(change, *table.stage_for(change, pa.table({})))
+        emit("created", storage.name_of(table.uri))
+        return False
+
+    while not patience.until_answered(is_there):
+        pass
 
 
 def _check_name(field: str, name: str) -> None:
@@ -312,9 +315,12 @@ def _check_name(field: str, name: str) -> None:
         raise StreamError(f"must be 1 to {_NAME} printable characters", field=field, value=name)
 
 
-def _check_part(index: int, count: int, offset: int | str | None) -> None:
-    if count < 1:
-        raise StreamError("must be at least 1", field="count", value=count)
+def _check_reading(index: int, count: int, offset: int | str | None, max_rows: int, max_latency: float) -> None:
+    for field, value in (("count", count), ("max_rows", max_rows)):
+        if value < 1:
+            raise StreamError("must be at least 1", field=field, value=value)
+    if max_latency <= 0:
+        raise StreamError("must be above 0 seconds", field="max_latency", value=max_latency)
     if not 0 <= index < count:
         raise StreamError(f"must be 0 to {count - 1}", field="index", value=index)
     if offset is not None and offset != "end" and (isinstance(offset, bool | str) or offset < 0):
@@ -327,5 +333,6 @@ def _checked_filter(table: Table, filter: str | None) -> str | None:
     try:
         table.dataset.scanner(filter=filter).explain_plan()
     except (ValueError, OSError) as problem:
-        raise StreamError(f"is no filter over these rows: {problem}", field="filter", value=filter) from None
+        why = str(problem).removeprefix("Invalid user input: ").partition(", /")[0]  # without a place in Lance's source
+        raise StreamError(f"is no filter over these rows: {why}", field="filter", value=filter) from None
     return filter

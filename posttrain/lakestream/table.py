@@ -38,6 +38,7 @@ _PERMANENT = (
     "AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket",
     "No space left on device", "Read-only file system", "Permission denied", "Quota",
 )  # fmt: skip
+_MISUSE = ("Invalid user input", "LanceError(Schema)")
 
 
 @cache
@@ -89,19 +90,19 @@ class Table:
 
     @classmethod
     def create(cls, uri: str, identity: Identity, options: Mapping[str, str]) -> Table:
-        """The table, made now unless it is there. Raises StreamError where what is there has another schema."""
-        if COLUMN in identity.schema.names:
-            raise StreamError(f"the column {COLUMN!r} is the stream's own", field="schema", remedy="rename it")
+        """The table, made now unless it is there. Raises StreamError where there is another schema; Unanswered."""
+        _check_columns(identity.schema)
         wanted = pa.schema([pa.field(f.name, f.type) for f in identity.schema] + [pa.field(COLUMN, pa.string())])
         wanted = wanted.with_metadata({_METADATA: _describe(identity)})
         try:
-            lance.write_dataset(
-                wanted.empty_table(), uri, mode="create", data_storage_version=_FORMAT,
-                enable_stable_row_ids=True, storage_options=dict(options) or None,
-            )  # fmt: skip
-        except (OSError, ValueError) as problem:
+            with answers(uri):
+                lance.write_dataset(
+                    wanted.empty_table(), uri, mode="create", data_storage_version=_FORMAT,
+                    enable_stable_row_ids=True, storage_options=dict(options) or None,
+                )  # fmt: skip
+        except (Conflict, Unanswered) as problem:
             if "already exists" not in str(problem).lower():
-                raise _refused(uri, problem) from problem
+                raise _for_good(uri, problem) from problem
         table = cls.open(uri, options)
         if table.identity != identity:
             raise StreamError("there is a stream with another schema", field="uri", value=uri, remedy="open it instead")
@@ -109,14 +110,14 @@ class Table:
 
     @classmethod
     def open(cls, uri: str, options: Mapping[str, str]) -> Table:
+        """The table under `uri`. Raises StreamNotFound, StreamError where it is no stream's; Unanswered."""
         try:
-            dataset = lance.dataset(uri, storage_options=dict(options) or None, session=_session())
-        except ValueError as problem:
-            if "not found" not in str(problem).lower():
-                raise
+            with answers(uri):
+                dataset = lance.dataset(uri, storage_options=dict(options) or None, session=_session())
+        except Unanswered as problem:
+            if "was not found" not in str(problem):
+                raise _for_good(uri, problem) from problem
             raise StreamNotFound("there is no stream here", field="uri", value=uri, remedy="create it first") from None
-        except OSError as problem:
-            raise _refused(uri, problem) from problem
         described = (dataset.schema.metadata or {}).get(_METADATA)
         if described is None:
             raise StreamError("is a Lance table but no stream", field="uri", value=uri, remedy="create a stream")
@@ -259,6 +260,14 @@ class Table:
             return scan.to_table()["_rowid"].to_numpy()
 
 
+def _check_columns(schema: pa.Schema) -> None:
+    for name in schema.names:
+        if name == COLUMN:
+            raise StreamError(f"the column {name!r} is the stream's own", field="schema", remedy="rename it")
+        if not name or schema.names.count(name) > 1:
+            raise StreamError("every column needs a name of its own", field="schema", value=name)
+
+
 def _field_id(dataset: LanceDataset) -> int:
     field = dataset.lance_schema.field(COLUMN)
     assert field is not None
@@ -286,23 +295,26 @@ def answers(uri: str) -> Iterator[None]:
         yield
     except CommitConflictError as problem:
         raise Conflict(str(problem)) from problem
-    except OSError as problem:
+    except (OSError, ValueError) as problem:
         text = str(problem)
-        if text.startswith("Invalid user input"):
-            raise
-        if "conflict" in text.lower():
-            raise Conflict(text) from problem
         if any(sign in text for sign in _PERMANENT):
             raise _refused(uri, problem) from problem
-        raise Unanswered(text) from problem
-    except ValueError as problem:  # a version or file that was cleaned up meanwhile, or an answer lost in a scan
-        if not any(sign in str(problem) for sign in ("not found", "LanceError(IO)")):
+        if any(sign in text for sign in _MISUSE):
             raise
-        raise Unanswered(str(problem)) from problem
+        if isinstance(problem, ValueError) and not any(sign in text for sign in ("not found", "LanceError(IO)")):
+            raise  # else a version or file that was cleaned up meanwhile, or an answer lost in a scan
+        if "conflict" in text.lower():
+            raise Conflict(text) from problem
+        raise Unanswered(text) from problem
 
 
 def _refused(uri: str, problem: Exception) -> StoreUnavailable:
     return StoreUnavailable("the store refused", uri=uri, cause=problem)
+
+
+def _for_good(uri: str, problem: Exception) -> Exception:
+    """What to raise where a table cannot be opened or made: a directory that says no will not change its mind."""
+    return problem if storage.is_remote(uri) or isinstance(problem, Conflict) else _refused(uri, problem)
 
 
 def _describe(identity: Identity) -> bytes:
