@@ -21,6 +21,7 @@ from posttrain.llmm.dialects.wire import (
     as_text,
     done,
     each,
+    kept,
     note,
     own,
     put,
@@ -98,12 +99,12 @@ def lift_request(wire: Json) -> ChatRequest:
         user = metadata.get("user_id")
         left = {key: value for key, value in metadata.items() if key != "user_id" or value is None}
         if left or user is None:
-            residual = _kept(residual, "metadata", left)
+            residual = kept(NAME, residual, "metadata", left)
     if config is not None:
         effort, form = config.get("effort"), _lift_format(config.get("format"))
         left = {k: v for k, v in config.items() if v is None or k not in ("effort", "format")}
         if left or not config:
-            residual = _kept(residual, "output_config", left)
+            residual = kept(NAME, residual, "output_config", left)
     tools, stop = get("tools"), get("stop_sequences")
     return ChatRequest(
         messages=tuple(messages),
@@ -121,12 +122,6 @@ def lift_request(wire: Json) -> ChatRequest:
         user=user,
         residual=residual,
     )
-
-
-def _kept(residual: Residual | None, key: str, value: Any) -> Residual:
-    mine = {**residual[NAME]} if residual else {}
-    mine[key] = value
-    return {NAME: mine}
 
 
 def lower_request(request: ChatRequest) -> Json:
@@ -290,7 +285,7 @@ def _lift_result(wire: Json) -> Part:
     content = wire.get("content")
     residual = rest(NAME, wire, _RESULT)
     if content == []:
-        residual = _kept(residual, "content", [])
+        residual = kept(NAME, residual, "content", [])
     return ToolResult(
         call=wire.get("tool_use_id"),
         content=() if content is None else _lift_content(content, "content.content"),  # type: ignore[arg-type]

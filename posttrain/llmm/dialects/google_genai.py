@@ -16,6 +16,7 @@ from posttrain.llmm.dialects.wire import (
     as_list,
     as_object,
     done,
+    kept,
     note,
     own,
     put,
@@ -94,12 +95,12 @@ def lift_request(wire: Json) -> ChatRequest:
             given["stop"] = tuple(given["stop"])
         sampling = Sampling(**given)
         if left or not config:
-            residual = _kept(residual, "generationConfig", left)
+            residual = kept(NAME, residual, "generationConfig", left)
     choice = get("toolConfig")
     if choice is not None:
         left = {k: v for k, v in choice.items() if v is None or k != "functionCallingConfig"}
         if left or not choice:
-            residual = _kept(residual, "toolConfig", left)
+            residual = kept(NAME, residual, "toolConfig", left)
         choice = _lift_choice(choice.get("functionCallingConfig"))
     tools = get("tools")
     return ChatRequest(
@@ -112,12 +113,6 @@ def lift_request(wire: Json) -> ChatRequest:
 def _camel(key: str) -> str:
     head, *more = key.split("_")
     return head + "".join(word.capitalize() for word in more)
-
-
-def _kept(residual: Residual | None, key: str, value: Any) -> Residual:
-    mine = {**residual[NAME]} if residual else {}
-    mine[key] = value
-    return {NAME: mine}
 
 
 def lower_request(request: ChatRequest) -> Json:
@@ -340,7 +335,7 @@ def _lower_result(part: ToolResult, out: Json) -> Json:
         inner["parts"] = lower_parts(tuple(media))
     if part.value is not None:
         inner["response"] = part.value
-    elif texts or not out.get("~silent"):
+    elif texts or (not media and not out.get("~silent")):
         inner["response"] = {"error" if part.error else "output": "".join(texts)}
     out["functionResponse"] = inner
     return done(out)

@@ -20,6 +20,7 @@ from posttrain.llmm.dialects.wire import (
     as_text,
     done,
     each,
+    kept,
     note,
     own,
     put,
@@ -183,26 +184,24 @@ def lift_assistant(wire: Json, field: str) -> Message:
     for key in ("reasoning_content", "reasoning"):
         thought = get(key)
         if thought is not None and parts:
-            residual = note(NAME, residual)
-            residual[NAME][key] = thought
+            residual = kept(NAME, residual, key, thought)
         elif thought is not None:
             form = None if key == "reasoning_content" else {NAME: {"~key": key}}
             parts.append(Reasoning(text=as_text(thought, f"{field}.{key}"), residual=form))
     content, annotations = get("content"), get("annotations")
     if content is not None:
         parts.extend(_lift_content(content, field))
+        residual = residual if content != [] else kept(NAME, residual, "content", [])
     if annotations is not None:
         _cite(parts, as_list(annotations, f"{field}.annotations"))
         if not any(isinstance(part, Text) for part in parts):
-            residual = note(NAME, residual)
-            residual[NAME]["annotations"] = annotations
+            residual = kept(NAME, residual, "annotations", annotations)
     if (refusal := get("refusal")) is not None:
         parts.append(Refusal(text=as_text(refusal, f"{field}.refusal")))
     if (calls := get("tool_calls")) is not None:
         parts.extend(each(calls, f"{field}.tool_calls", _lift_call))
         if not calls:
-            residual = note(NAME, residual)
-            residual[NAME]["tool_calls"] = []
+            residual = kept(NAME, residual, "tool_calls", [])
     return Message(role="assistant", parts=tuple(parts), name=get("name"), residual=residual)
 
 

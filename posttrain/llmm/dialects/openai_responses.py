@@ -21,6 +21,7 @@ from posttrain.llmm.dialects.wire import (
     as_text,
     done,
     each,
+    kept,
     note,
     own,
     put,
@@ -83,7 +84,7 @@ def lift_request(wire: Json) -> ChatRequest:
     if form is not None:
         left = {key: value for key, value in as_object(form, "text").items() if value is None or key != "format"}
         if left or not form:
-            residual = {NAME: {**(residual or {NAME: {}})[NAME], "text": left}}
+            residual = kept(NAME, residual, "text", left)
     tools = get("tools")
     return ChatRequest(
         messages=tuple(messages),
@@ -231,7 +232,7 @@ def _lift_result(item: Json, kind: str, field: str) -> Part:
     output = item.get("output")
     residual = rest(NAME, item, ("type", "call_id", "output"))
     if output == []:
-        residual = {NAME: {**(residual or {NAME: {}})[NAME], "output": []}}
+        residual = kept(NAME, residual, "output", [])
     return ToolResult(
         call=item.get("call_id"), free=_LIFT_RESULT[kind], residual=residual,
         content=() if output is None else _lift_content(output, f"{field}.output"),  # type: ignore[arg-type]

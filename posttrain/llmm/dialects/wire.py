@@ -34,6 +34,13 @@ def note(name: str, residual: Residual | None, **notes: Any) -> Residual:
     return {name: mine}
 
 
+def kept(name: str, residual: Residual | None, key: str, value: Any) -> Residual:
+    """`residual` with one wire key more."""
+    mine = {**residual[name]} if residual and name in residual else {}
+    mine[key] = value
+    return {name: mine}
+
+
 def absent(name: str, residual: Residual | None, wire: Json, keys: Iterable[str]) -> Residual | None:
     """`residual` with a note on those of `keys` that `wire` lacks."""
     missing = [key for key in keys if key not in wire]

@@ -26,6 +26,7 @@ from posttrain.llmm.ir.chat import (
     Text,
     ToolCall,
     Usage,
+    arguments_text,
 )
 from posttrain.llmm.ir.origin import Residual
 
@@ -207,6 +208,52 @@ def fold(frames: Iterable[Frame]) -> ChatResponse:
         for delta in frame.deltas:
             folded.add(delta)
     return folded.response()
+
+
+def unfold(response: ChatResponse, size: int = 16) -> list[Frame]:
+    """A whole answer as a stream of deltas of at most `size` characters; its fold is the answer again."""
+    deltas: list[Delta] = [
+        Begin(id=response.id, model=response.model, created=response.created, residual=response.residual)
+    ]
+    for choice in response.choices:
+        for index, part in enumerate(choice.message.parts):
+            deltas += _unfolded(part, index, choice.index, size)
+        if choice.logprobs is not None:
+            deltas.append(Logprobs(tokens=choice.logprobs, choice=choice.index))
+        deltas.append(
+            ChoiceEnd(
+                choice=choice.index, stop=choice.stop, stop_sequence=choice.stop_sequence, residual=choice.residual
+            )
+        )
+    if response.usage is not None:
+        deltas.append(UsageNow(usage=response.usage))
+    if response.error is not None:
+        deltas.append(Broken(error=response.error))
+    return [Frame(deltas=(delta,)) for delta in (*deltas, End())]
+
+
+def _unfolded(part: Part, number: int, choice: int, size: int) -> list[Delta]:
+    begin, texts, citations = part, [], ()
+    match part:
+        case Text():
+            begin = msgspec.structs.replace(part, text="", citations=None, signature=None)
+            texts, citations = [("text", part.text)], part.citations or ()
+        case Refusal():
+            begin, texts = msgspec.structs.replace(part, text=""), [("text", part.text)]
+        case Reasoning(text=str(text)):
+            begin, texts = msgspec.structs.replace(part, text="", signature=None), [("text", text)]
+        case ToolCall(arguments=str(text)):
+            begin, texts = msgspec.structs.replace(part, arguments=""), [("text", text)]
+        case ToolCall():
+            begin, texts = msgspec.structs.replace(part, arguments=""), [("text", arguments_text(part))]
+    deltas: list[Delta] = [PartBegin(value=begin, part=number, choice=choice)]
+    for name, text in texts:
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        deltas += [PartDelta(text=piece, part=number, choice=choice, field=name) for piece in pieces]  # type: ignore
+    deltas += [PartCitation(citation=each, part=number, choice=choice) for each in citations]
+    if isinstance(part, Text | Reasoning) and begin is not part and part.signature is not None:
+        deltas.append(PartDelta(text=part.signature, part=number, choice=choice, field="signature"))
+    return [*deltas, PartEnd(part=number, choice=choice)]
 
 
 def _with(value: Part, name: str, more: str) -> Part:

@@ -1,0 +1,185 @@
+"""Crossing from one dialect to another: lift, fit, lower, and list what was lost on the way.
+
+A loss is a word of the source that the target has none for, a residual of another dialect, or a vendor's seal
+(signatures, encrypted reasoning), which no other vendor could open. What is not listed is in what comes out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import msgspec
+
+from posttrain.llmm.dialects import dialect
+from posttrain.llmm.dialects.words import LACKS, UNSAID
+from posttrain.llmm.ir.chat import ChatRequest, ChatResponse, Message, Opaque, Part, ToolCall, ToolResult
+from posttrain.llmm.ir.origin import Json
+
+Kind = Literal["request", "response"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What was lost: where in the IR, its value, and why."""
+
+    path: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Crossing:
+    wire: Json
+    losses: tuple[Loss, ...]
+
+
+def convert(source: str, target: str, wire: Json, kind: Kind = "request") -> Crossing:
+    """`wire` of one dialect as one of another, with the losses. Raises DialectError where it is none of `source`."""
+    here, there = dialect(source), dialect(target)
+    value: Any = here.lift_request(wire) if kind == "request" else here.lift_response(wire)
+    lost = tuple(losses(value, base(there.name), foreign=base(here.name) != base(there.name)))
+    fit = fitted(value, base(there.name), foreign=base(here.name) != base(there.name))
+    return Crossing(there.lower_request(fit) if kind == "request" else there.lower_response(fit), lost)
+
+
+def translate(source: str, target: str, wire: Json, kind: Kind = "request") -> Json:
+    """`convert` for whoever does not ask what was lost."""
+    here, there = dialect(source), dialect(target)
+    foreign = base(here.name) != base(there.name)
+    if kind == "request":
+        return there.lower_request(fitted(here.lift_request(wire), base(there.name), foreign=foreign))
+    return there.lower_response(fitted(here.lift_response(wire), base(there.name), foreign=foreign))
+
+
+@cache
+def base(name: str) -> str:
+    """The dialect whose words a dialect uses: an agent's own form is its vendor's."""
+    return {"codex": "openai_responses", "claude_code": "anthropic_messages"}.get(name, name)
+
+
+def fitted(value: Any, target: str, *, foreign: bool = True) -> Any:
+    """`value` as the target can take it: calls and their results named and with ids, foreign seals taken off."""
+    if not foreign:
+        return value
+    if isinstance(value, ChatResponse):
+        choices = []
+        for choice in value.choices:
+            messages = _fitted((choice.message,), target)
+            same = messages[0] is choice.message
+            choices.append(choice if same else msgspec.structs.replace(choice, message=messages[0]))
+        return msgspec.structs.replace(value, choices=tuple(choices))
+    messages = _fitted(value.messages, target)
+    return value if messages is value.messages else msgspec.structs.replace(value, messages=messages)
+
+
+def _fitted(messages: tuple[Message, ...], target: str) -> tuple[Message, ...]:
+    waiting: deque[tuple[str, str]] = deque()  # (id, name) of calls without a result
+    names: dict[str, str] = {}
+    count = 0
+    out: list[Message] = []
+    changed = False
+    for message in messages:
+        parts: list[Part] | None = None
+        for index, part in enumerate(message.parts):
+            new: Part = part
+            kind = type(part)
+            if kind is ToolCall:
+                if part.id is None and target != "google_genai":  # type: ignore[union-attr]
+                    new = msgspec.structs.replace(part, id=f"call_{count}")
+                count += 1
+                waiting.append((new.id or "", new.name))  # type: ignore[union-attr]
+                names[new.id or ""] = new.name  # type: ignore[union-attr]
+            elif kind is ToolResult:
+                new = _answering(part, waiting, names, target)  # type: ignore[arg-type]
+            if getattr(new, "signature", None) is not None or getattr(new, "encrypted", None) is not None:
+                new = _unsealed(new)
+            if new is not part:
+                parts = list(message.parts) if parts is None else parts
+                parts[index] = new
+        changed = changed or parts is not None
+        out.append(message if parts is None else msgspec.structs.replace(message, parts=tuple(parts)))
+    return tuple(out) if changed else messages
+
+
+def _answering(result: ToolResult, waiting: deque[tuple[str, str]], names: dict[str, str], target: str) -> ToolResult:
+    """The result with the id of its call, or with its name where that is what the target goes by."""
+    if result.call is None:
+        match = next((call for call in waiting if result.name in (None, call[1])), None)
+        if match is not None:
+            waiting.remove(match)
+            if target != "google_genai":
+                return msgspec.structs.replace(result, call=match[0])
+        return result
+    match = next((call for call in waiting if call[0] == result.call), None)
+    if match is not None:
+        waiting.remove(match)
+    if target == "google_genai" and result.name is None and result.call in names:
+        return msgspec.structs.replace(result, name=names[result.call])
+    return result
+
+
+def _unsealed(part: Any) -> Part:
+    seals = {name: None for name in ("signature", "encrypted") if getattr(part, name, None) is not None}
+    return msgspec.structs.replace(part, **seals)
+
+
+def losses(value: Any, target: str, *, foreign: bool = True) -> Iterator[Loss]:
+    """What `target` cannot say of `value`. With `foreign`, seals are another vendor's."""
+    if isinstance(value, ChatRequest | ChatResponse):
+        yield from _lost(value, "", target, LACKS[target], None, foreign)
+
+
+def _lost(value: Any, path: str, target: str, lacks: Any, role: str | None, foreign: bool) -> Iterator[Loss]:
+    kind = type(value)
+    dot = f"{path}." if path else ""
+    if kind is Opaque and (value.residual is None or target not in value.residual):
+        yield Loss(path, value.type, f"{target} has no such part")
+        return
+    for field in lacks.get(kind, ()):
+        if (said := getattr(value, field)) not in (None, (), False):
+            yield Loss(f"{dot}{field}", said, f"{target} has no word for it")
+    if kind is Message:
+        role = value.role
+    for field, reason in UNSAID[target](value, role):
+        yield Loss(f"{dot}{field}", getattr(value, field), f"{target}: {reason}")
+    if foreign:
+        for seal in ("signature", "encrypted"):
+            if getattr(value, seal, None) is not None and seal not in lacks.get(kind, ()):
+                yield Loss(f"{dot}{seal}", getattr(value, seal), "a vendor's seal, of worth to that vendor alone")
+    residual = getattr(value, "residual", None)
+    if residual is not None:
+        for name, left in residual.items():
+            if name != target:
+                yield from _left(left, f"{dot}~{name}")
+    for field in _children(kind):
+        held = getattr(value, field)
+        if type(held) is tuple:
+            for index, each in enumerate(held):
+                if isinstance(each, msgspec.Struct):
+                    yield from _lost(each, f"{dot}{field}.{index}", target, lacks, role, foreign)
+        elif isinstance(held, msgspec.Struct):
+            yield from _lost(held, f"{dot}{field}", target, lacks, role, foreign)
+
+
+_NESTED = ("~inner", "~item", "~source")
+
+
+def _left(left: Json, path: str) -> Iterator[Loss]:
+    for key, value in left.items():
+        if key in _NESTED and isinstance(value, dict):
+            yield from _left(value, path)
+        elif key == "~whole":
+            yield Loss(path, value, "no word of the IR")
+        elif key[:1] != "~" and key != "type" and value is not None and value not in ({}, []):
+            yield Loss(f"{path}.{key}", value, "no word of the IR")
+
+
+@cache
+def _children(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Fields that may hold elements."""
+    plain = {"residual", "origin", "arguments", "value", "parameters", "schema", "metadata", "bytes"}
+    return tuple(name for name in kind.__struct_fields__ if name not in plain)
