@@ -49,12 +49,18 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Node:
-    """One turn. `text` is that of all ids up to its end; `keys` stand for the messages up to its answer."""
+class Taken:
+    """What rows are made of: the ids that a turn added to those of its parent, and what was sampled after them."""
 
     parent: int | None
     new: ir.Tokens
     sampled: Sampled
+
+
+@dataclass(frozen=True)
+class Node(Taken):
+    """One turn. `text` is that of all ids up to its end; `keys` stand for the messages up to its answer."""
+
     text: str
     keys: tuple[str, ...]
     length: int
@@ -112,56 +118,11 @@ class History:
 
     def ids(self, turn: int) -> tuple[int, ...]:
         """All ids up to the end of `turn`."""
-        return tuple(
-            i for index in self._line(turn) for i in (*self.nodes[index].new.ids, *self.nodes[index].sampled.ids)
-        )
+        line = [self.nodes[index] for index in _line(self.nodes, turn)]
+        return tuple(i for node in line for i in (*node.new.ids, *node.sampled.ids))
 
     def rows(self) -> list[Row]:
-        """One for each turn that none goes on from, in order."""
-        inner = {node.parent for node in self.nodes}
-        trained: set[int] = set()
-        rows = []
-        for leaf in (index for index in range(len(self.nodes)) if index not in inner):
-            line = self._line(leaf)
-            rows.append(Row(line, self._tokens(line, trained)))
-            trained |= set(line)
-        return rows
-
-    def tokens(self, turn: int) -> ir.Tokens:
-        """All ids up to the end of `turn`, all that was sampled in the loss."""
-        return self._tokens(self._line(turn), set())
-
-    def _line(self, turn: int) -> tuple[int, ...]:
-        line: list[int] = []
-        at: int | None = turn
-        while at is not None:
-            line.append(at)
-            at = self.nodes[at].parent
-        return tuple(reversed(line))
-
-    def _tokens(self, line: Sequence[int], trained: set[int]) -> ir.Tokens:
-        ids: list[int] = []
-        logprobs: list[float] = []
-        spans: list[ir.Span] = []
-        known = all(self.nodes[index].sampled.logprobs is not None for index in line)
-        for index in line:
-            node, loss = self.nodes[index], index not in trained
-            spans += [replace_span(span, len(ids)) for span in node.new.spans]
-            ids += node.new.ids
-            logprobs += [0.0] * len(node.new.ids)
-            versions = node.sampled.policy or ((-1, 0, len(node.sampled.ids)),)
-            spans += [
-                ir.Span(len(ids) + start, len(ids) + end, "policy", loss, turn=index,
-                        policy=None if version < 0 else version)
-                for version, start, end in versions
-            ]  # fmt: skip
-            ids += node.sampled.ids
-            given = node.sampled.logprobs or (0.0,) * len(node.sampled.ids)
-            logprobs += given if loss else (0.0,) * len(given)
-        return ir.Tokens(
-            ids=tuple(ids), spans=tuple(spans), logprobs=tuple(logprobs) if known else None,
-            tokenizer=self._codec.digest,
-        )  # fmt: skip
+        return rows_of(self.nodes)
 
     def _goes_on(self, prompt: Prompt, keys: tuple[str, ...]) -> tuple[int | None, str]:
         """The turn that the prompt goes on from, and the text after it."""
@@ -232,7 +193,56 @@ class History:
         return _edit(json.loads(node.keys[common]), json.loads(keys[common]))
 
 
-def replace_span(span: ir.Span, shift: int) -> ir.Span:
+def rows_of(turns: Sequence[Taken]) -> list[Row]:
+    """A row for each turn that none goes on from, in order."""
+    inner = {turn.parent for turn in turns}
+    trained: set[int] = set()
+    rows = []
+    for leaf in (index for index in range(len(turns)) if index not in inner):
+        line = _line(turns, leaf)
+        rows.append(Row(line, _tokens(turns, line, trained)))
+        trained |= set(line)
+    return rows
+
+
+def _line(turns: Sequence[Taken], turn: int) -> tuple[int, ...]:
+    line: list[int] = []
+    at: int | None = turn
+    while at is not None:
+        line.append(at)
+        at = turns[at].parent
+    return tuple(reversed(line))
+
+
+def _tokens(turns: Sequence[Taken], line: Sequence[int], trained: set[int]) -> ir.Tokens:
+    ids: list[int] = []
+    logprobs: list[float] = []
+    spans: list[ir.Span] = []
+    for index in line:
+        turn, loss = turns[index], index not in trained
+        spans += [_moved(span, len(ids)) for span in turn.new.spans]
+        ids += turn.new.ids
+        logprobs += [0.0] * len(turn.new.ids)
+        spans += _sampled_spans(turn.sampled, len(ids), index, loss)
+        ids += turn.sampled.ids
+        given = turn.sampled.logprobs or (0.0,) * len(turn.sampled.ids)
+        logprobs += given if loss else (0.0,) * len(given)
+    known = all(turns[index].sampled.logprobs is not None for index in line)
+    return ir.Tokens(
+        ids=tuple(ids), spans=tuple(spans), logprobs=tuple(logprobs) if known else None,
+        tokenizer=turns[line[0]].new.tokenizer,
+    )  # fmt: skip
+
+
+def _sampled_spans(sampled: Sampled, shift: int, turn: int, loss: bool) -> list[ir.Span]:
+    versions = sampled.policy or ((-1, 0, len(sampled.ids)),)
+    return [
+        ir.Span(start + shift, end + shift, "policy", loss, turn=turn, policy=None if version < 0 else version)
+        for version, start, end in versions
+    ]
+
+
+def _moved(span: ir.Span, shift: int) -> ir.Span:
     return ir.Span(span.start + shift, span.end + shift, span.author, message=span.message)
 
 

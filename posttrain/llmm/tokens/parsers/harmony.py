@@ -11,7 +11,7 @@ import re
 
 from posttrain.llmm.tokens.parsers.events import Call, Event, ReasoningDelta, TextDelta
 from posttrain.llmm.tokens.parsers.readers import is_json
-from posttrain.llmm.tokens.parsers.sections import _first, _held_back
+from posttrain.llmm.tokens.parsers.sections import first_of, held_back
 
 _MESSAGE, _START = "<|message|>", "<|start|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", _START)
@@ -48,10 +48,10 @@ class HarmonyParser:
             if found:
                 self._header, self._rest = header, rest
             return bool(found)
-        found_end = _first(self._rest, _ENDS)
+        found_end = first_of(self._rest, _ENDS)
         if found_end is None:
             if not self._is_call():
-                keep = _held_back(self._rest, _ENDS)
+                keep = held_back(self._rest, _ENDS)
                 said, self._rest = self._rest[: len(self._rest) - keep], self._rest[len(self._rest) - keep :]
                 self._say(said, events)
             return False

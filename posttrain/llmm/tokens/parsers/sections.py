@@ -66,7 +66,7 @@ class Parser:
         section = self._inside
         if section is None:
             return self._outside(events)
-        found = _first(self._rest, section.close)
+        found = first_of(self._rest, section.close)
         if found is None:
             if section.kind != "calls":
                 self._say_safe(section.close, events)
@@ -88,7 +88,7 @@ class Parser:
                 return True
             return False  # blanks only, so far: what comes next decides
         opens = [section.open for section in self._sections if not section.bare]
-        found = _first(self._rest, opens)
+        found = first_of(self._rest, opens)
         if found is None:
             self._say_safe(opens, events)
             return False
@@ -121,7 +121,7 @@ class Parser:
 
     def _say_safe(self, markers: Sequence[str], events: list[Event]) -> None:
         """Say all but an end that may be the beginning of a marker."""
-        keep = _held_back(self._rest, markers)
+        keep = held_back(self._rest, markers)
         said, self._rest = self._rest[: len(self._rest) - keep], self._rest[len(self._rest) - keep :]
         self._say(said, events, self._inside)
 
@@ -148,7 +148,7 @@ class Parser:
             self._breaks = ""
 
 
-def _first(text: str, markers: Sequence[str]) -> tuple[int, str] | None:
+def first_of(text: str, markers: Sequence[str]) -> tuple[int, str] | None:
     """The earliest marker, the longest of those that begin at one place."""
     found = [(text.find(marker), -len(marker), marker) for marker in markers if marker in text]
     if not found:
@@ -157,7 +157,7 @@ def _first(text: str, markers: Sequence[str]) -> tuple[int, str] | None:
     return place, marker
 
 
-def _held_back(text: str, markers: Sequence[str]) -> int:
+def held_back(text: str, markers: Sequence[str]) -> int:
     """How many characters at the end of `text` may be the beginning of a marker."""
     longest = max(map(len, markers), default=0) - 1
     for length in range(min(longest, len(text)), 0, -1):

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import logging
+import os
+
+from posttrain.contract import Nothing, StepContext
+from posttrain.contract.ref import Ref
+from posttrain.llmm.gateway.app import build, serve
+from posttrain.llmm.gateway.telemetry import export_spans
+from posttrain.llmm.tokens.model import load_model
+from posttrain.serving.server import check_port
+from steps.gateway import Config, Inputs
+
+log = logging.getLogger(__name__)
+
+
+def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
+    """Serves until SIGTERM: answers under way may end, what ended is in the stream, the rest is closed at the next
+    start."""
+    settings = config.gateway
+    directory = context.locate(inputs.model, field="gateway.model")
+    model = load_model(
+        directory, template=settings.template, format=settings.format, arguments=settings.template_arguments,
+        field="gateway.model",
+    )  # fmt: skip
+    host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
+    check_port(host, config.port)
+    export_spans()
+    stream = inputs.stream or settings.stream
+    where = Ref.parse(stream, field="gateway.stream").locate(context.workspace) if stream else ""
+    app = build(settings, model, context.directory, stream=where)
+    log.info("listening on %s:%d; answers are read as %s", host, config.port, model.format.name)
+    serve(app, host=host, port=config.port, drain_seconds=settings.timeouts.drain)
+    return Nothing()
