@@ -85,6 +85,15 @@ def start_time(pid: int) -> int | None:
         return None
 
 
+def lives(pid: int, started: int) -> bool:
+    """Whether the process that started then still runs; one that has ended and is not yet reaped does not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] != "Z" and int(fields[19]) == started
+
+
 def adopt_orphans() -> None:
     """Processes below this one that lose their parent come to it, not to init."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

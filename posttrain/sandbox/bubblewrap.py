@@ -50,6 +50,11 @@ class BubblewrapDriver:
         for field, source in (("root", spec.root), *(("mounts", each) for each in spec.mounts.values())):
             if source and not os.path.exists(source):
                 raise UserError("no such directory", field=field, value=source, remedy="give the path of one")
+        for source in spec.files.values():
+            if not os.path.exists(source):
+                raise UserError(
+                    "no such file", field="files", value=source, remedy="give the path of a file or directory"
+                )
         return LocalSandbox(self.line, spec, gateway=self._gateway, alive=self._sandboxes)
 
     async def close(self) -> None:

@@ -14,6 +14,8 @@ import os
 import posixpath
 import sys
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from posttrain.isolation import cgroups
 from posttrain.sandbox.spec import WORKSPACE, Network, SandboxSpec
@@ -21,7 +23,8 @@ from posttrain.sandbox.spec import WORKSPACE, Network, SandboxSpec
 HOME = "/tmp/home"
 PROXY_PORT, GATEWAY_PORT = 3128, 8080  # at the sandbox's own loopback
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC = ("alternatives", "ld.so.cache", "ssl", "ca-certificates", "localtime", "mime.types", "magic", "protocols")
+_ETC = ("alternatives", "ssl", "localtime")  # few: each bind costs as much as starting a small program
+_ETC_COPIED = ("ld.so.cache", "protocols")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Pid 1 does nothing until it is killed. Whatever is left to it and ends interrupts `read`; `jobs` then reaps it
 # without a fork, which a sandbox that is full of processes would refuse.
@@ -112,9 +115,9 @@ class _Made:
     def bind(self, source: str, path: str) -> None:
         self.options += ["--ro-bind", Source(source), path]
 
-    def text(self, path: str, text: str) -> None:
+    def text(self, path: str, text: str | bytes) -> None:
         self.options += ["--perms", "0444", "--file", str(self._next), path]
-        self.texts.append(text.encode())
+        self.texts.append(text.encode() if isinstance(text, str) else text)
         self._next += 1
 
 
@@ -135,13 +138,19 @@ def _programs(made: _Made) -> None:
             made.bind(prefix, prefix)
 
 
-def _etc(spec: SandboxSpec) -> dict[str, str]:
+def _etc(spec: SandboxSpec) -> dict[str, str | bytes]:
     return {
         "passwd": f"root:x:0:0::/:\nsandbox:x:{spec.user}:{spec.user}::{HOME}:/bin/sh\nnobody:x:65534:65534::/:\n",
         "group": f"root:x:0:\nsandbox:x:{spec.user}:\nnogroup:x:65534:\n",
+        **{name: _content(f"/etc/{name}") for name in _ETC_COPIED},
         "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
     }
+
+
+@cache
+def _content(path: str) -> bytes:
+    return Path(path).read_bytes() if os.path.exists(path) else b""
 
 
 def _apart(spec: SandboxSpec) -> list[str]:

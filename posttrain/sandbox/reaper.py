@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from posttrain.isolation import cgroups
-from posttrain.isolation.processes import start_time
+from posttrain.isolation.processes import lives
 
 PREFIX = "posttrain-sandbox-"
 _NAME = re.compile(rf"{PREFIX}(\d+)-(\d+)-\d+")
@@ -17,7 +17,9 @@ _NAME = re.compile(rf"{PREFIX}(\d+)-(\d+)-\d+")
 
 def abandoned() -> list[Path]:
     """Groups of sandboxes whose worker has gone."""
-    return [path for path in cgroups.left(PREFIX) if (m := _NAME.fullmatch(path.name)) and not _lives(m)]
+    return [
+        path for path in cgroups.left(PREFIX) if (m := _NAME.fullmatch(path.name)) and not lives(int(m[1]), int(m[2]))
+    ]
 
 
 def reap() -> list[Path]:
@@ -26,7 +28,3 @@ def reap() -> list[Path]:
     for path in found:
         cgroups.destroy(path)
     return found
-
-
-def _lives(match: re.Match[str]) -> bool:
-    return start_time(int(match[1])) == int(match[2])

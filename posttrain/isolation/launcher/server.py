@@ -292,8 +292,8 @@ class Launcher:
             code = os.waitstatus_to_exitcode(status)
             if pid in self._calls:
                 self._end_call(self._calls.pop(pid), code)
-            else:
-                self._end_sandbox(next(s for s in self._sandboxes.values() if s.bubblewrap == pid))
+            elif sandbox := next((s for s in self._sandboxes.values() if s.bubblewrap == pid), None):
+                self._end_sandbox(sandbox)
 
     def _end_call(self, call: _Call, code: int) -> None:
         call.sandbox.calls.pop(call.id)
@@ -333,6 +333,8 @@ def _words(problem: BaseException) -> str:
 def main() -> None:
     """Arguments: the line's descriptor, the user that root becomes, the prefix of names, the filter, bubblewrap."""
     line, uid, prefix, filter, program = sys.argv[1:]
+    # A command whose call was killed comes to us: were it left to an init that reaps late, its sandbox would not end.
+    processes.adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker will say what is to happen
     hierarchies()
     inside.warm_up()
