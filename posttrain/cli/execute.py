@@ -20,6 +20,7 @@ from posttrain.cli.options import (
     Set,
     Workspace,
 )
+from posttrain.engine import Manifest
 from posttrain.errors import UserError
 from workflows.profile import load_profile
 
@@ -42,16 +43,25 @@ def run(
     if is_manifest(what):
         if preset or file:
             raise UserError("belongs to a route", field="--preset and --file", remedy="give KEY=VALUE parameters")
-        given = dict(_pair(item) for item in [*(overrides or []), *(set_ or [])])
-        embedded = Embedded(workspace.absolute(), load_profile(profile))
-        raise typer.Exit(embedded.start(read_manifest(what), given, name))
+        manifest = read_manifest(what)
+        given = _parameters(manifest, [*(overrides or []), *(set_ or [])])
+        raise typer.Exit(Embedded(workspace.absolute(), load_profile(profile)).start(manifest, given, name))
     definition = resolved(what, profile, preset, file, overrides, set_)
     called = name or f"{what}-{time.strftime('%Y%m%d-%H%M%S')}"
     raise typer.Exit(Embedded(workspace.absolute(), definition.profile).run(definition, called))
 
 
-def _pair(item: str) -> tuple[str, str]:
-    key, equals, value = item.partition("=")
-    if not equals:
-        raise UserError("is no parameter", field=item, remedy="write KEY=VALUE")
-    return key, value
+def _parameters(manifest: Manifest, items: list[str]) -> dict[str, str]:
+    """KEY=VALUE as parameters of the workflow. Argo takes a key that the workflow lacks; here it is a slip."""
+    spec = manifest.spec.get("workflowSpec") or manifest.spec
+    known = [p["name"] for p in (spec.get("arguments") or {}).get("parameters") or []]
+    given = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UserError("is no parameter", field=item, remedy="write KEY=VALUE")
+        if key not in known and "workflowTemplateRef" not in spec:  # a template has parameters of its own
+            remedy = f"known: {', '.join(known) or 'none'}"
+            raise UserError("the workflow has no such parameter", field=key, value=value, remedy=remedy)
+        given[key] = value
+    return given

@@ -110,6 +110,8 @@ def _value(text: str, field: str) -> Any:
     except YAMLError as problem:
         why = _first_line(problem)
         raise UserError(f"is no YAML: {why}", field=field, value=text, remedy="put it in quotes") from None
+    except OmegaConfBaseException as problem:
+        raise UserError(_first_line(problem), field=field, value=text) from None
 
 
 def _make_room(config: Any, key: str) -> None:

@@ -107,3 +107,29 @@ def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == f"error: --output: cannot be written: is a directory (got '{tmp_path}')\n"
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+MANIFEST = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {generateName: hello-}
+spec:
+  entrypoint: main
+  arguments: {parameters: [{name: who, value: world}]}
+  templates: [{name: main, container: {image: "i:1", command: [echo, "{{workflow.parameters.who}}"]}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("whom=you", "error: whom: the workflow has no such parameter (got 'you'); known: who\n"),
+        ("who", "error: who: is no parameter; write KEY=VALUE\n"),
+    ],
+)
+def test_a_parameter_that_the_manifest_lacks_is_named(tmp_path: Path, given: str, line: str) -> None:
+    (tmp_path / "hello.yaml").write_text(MANIFEST)
+    workspace = tmp_path / "workspace"
+    done = command_line("run", str(tmp_path / "hello.yaml"), given, "-w", str(workspace))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+    assert not workspace.exists()

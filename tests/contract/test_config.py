@@ -129,10 +129,15 @@ def test_an_optional_group_may_be_null() -> None:
 def test_variables_do_not_get_into_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "secret")
     (tmp_path / "c.yaml").write_text("model: ${oc.env:TOKEN}\n")
-    for read in (lambda: load_yaml(tmp_path / "c.yaml"), lambda: resolve(Config, {"model": "${oc.env:TOKEN}"})):
+    for read in (
+        lambda: load_yaml(tmp_path / "c.yaml"),
+        lambda: resolve(Config, {"model": "${oc.env:TOKEN}"}),
+        lambda: resolve(Config, overrides=["model=${oc.env:TOKEN}"]),
+    ):
         with pytest.raises(UserError) as problem:
             read()
         assert "${oc.env:TOKEN} is not read" in str(problem.value)
+    assert problem.value.field == "model"
 
 
 @pytest.mark.parametrize(
