@@ -101,6 +101,15 @@ def test_each_schema_can_be_created_by_name(local: Store) -> None:
         (["create", "/nowhere"], "--schema: give one of --schema and --column"),
         (["create", "/no", "--schema", "x"], "--schema: no such schema (got 'x'); known: " + ", ".join(SCHEMAS)),
         (["create", "/no", "--column", "x:y"], "--column: is no column (got 'x:y'); write NAME:TYPE, as in seq:int64"),
+        (["create", "/no", "--column", ":y"], "--column: is no column (got ':y'); write NAME:TYPE, as in seq:int64"),
+        (
+            ["create", "/no", "--column", "a:int8", "--column", "a:int8"],
+            "schema: every column needs a name of its own (got 'a')",
+        ),
+        (
+            ["create", "/no", "--schema", "tasks", "--max-lag-rows", "-1"],
+            "max_lag_rows: must not be negative (got -1); 0 means no bound",
+        ),
         (["append", "/nowhere", "none.jsonl"], "FILE: no such file (got 'none.jsonl')"),
         (["lag", "/nowhere", "--option", "x"], "--option: is no option (got 'x'); write KEY=VALUE"),
         (["verify", "/nowhere", "--producer", "x"], "--producer, --sequence: " + NEITHER),
@@ -110,6 +119,26 @@ def test_a_mistake_is_one_line(arguments: list[str], line: str) -> None:
     with pytest.raises(UserError) as problem:
         command(*arguments)
     assert str(problem.value) == line
+
+
+def test_a_file_that_is_not_what_it_says_is_one_line(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_text("no parquet")
+    (tmp_path / "x.jsonl").write_bytes(lines(0, 1).encode() + b"\xff\n")
+    (tmp_path / "long.jsonl").write_text(lines(0, 2600) + '{"producer": "a", "seq": "x"}\n')
+    for name, line in (
+        ("x.parquet", "FILE: is no Parquet file"),
+        ("x.jsonl", "x.jsonl, line 2: is no JSON"),
+        ("long.jsonl", "row 2600, column 'seq': is no int64 (got 'x')"),
+    ):
+        with pytest.raises(UserError) as problem:
+            command("append", uri, tmp_path / name)
+        assert line in str(problem.value)
+    assert Stream.open(uri).snapshot().rows == 2500, "the batch before the bad row"
+
+
+def test_a_stream_without_consumers_says_so(uri: str) -> None:
+    assert command("lag", uri) == "no consumer has made itself known\n"
+    assert command("lag", uri, "--json") == "[]\n"
 
 
 def test_a_line_that_is_no_json_is_named_and_rows_before_it_stay(uri: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from posttrain.lakestream import Policy, StoreUnavailable, Stream
+from posttrain.lakestream import Policy, StoreUnavailable, Stream, StreamError
 from posttrain.lakestream.events import listen
 from tests.lakestream.proxy import Lost, Proxy, Request, proxied
 from tests.lakestream.stores import Store
@@ -76,6 +77,29 @@ def test_an_outage_at_any_request_is_waited_out(s3: Store, proxy: Proxy) -> None
         proxy.reset(after=go_away)
         line.append()
     line.check(5 * (3 + len(requests)))
+
+
+def test_a_stream_is_opened_and_made_once_its_store_is_back(s3: Store, proxy: Proxy) -> None:
+    through = (s3.through(proxy.port).options or {}) | {"client_max_retries": "0"}
+    for what in (Stream.create, lambda uri, _, **rest: Stream.open(uri, **rest)):
+        proxy.refuse = True
+        with pytest.raises(StoreUnavailable, match=r"^s3://streams/away.lance: gave up after 1 s: "):
+            what(s3.uri("away"), SCHEMA, storage_options=through, timeout=1)
+        threading.Timer(1.5, setattr, (proxy, "refuse", False)).start()
+        assert what(s3.uri("away"), SCHEMA, storage_options=through).uri == s3.uri("away")
+
+
+def test_a_store_that_refuses_for_good_is_not_waited_for(s3: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    started = time.monotonic()
+    for opened in (
+        lambda: Stream.create("s3://nobucket/x.lance", SCHEMA, storage_options=s3.options),
+        lambda: Stream.create(tmp_path / "file", SCHEMA),
+        lambda: Stream.open(tmp_path / "file"),
+    ):
+        with pytest.raises(StreamError):
+            opened()
+    assert time.monotonic() - started < 30
 
 
 def test_an_append_given_up_is_recognised_when_the_store_is_back(s3: Store, proxy: Proxy) -> None:
