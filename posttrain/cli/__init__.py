@@ -35,6 +35,8 @@ COMMANDS = {
     "report": ("report", "Observe", "Write one HTML page about a run."),
     "stream": ("stream", "Observe", "Streams: a Lance table as lake and queue, by hand."),
     "tasks": ("tasks", "Rollout", "The TaskServer: start it, look at it, cancel and drain."),
+    "convert": ("convert", "Models", "Convert between vendors' interfaces, and list what that loses."),
+    "trace": ("trace", "Models", "Traces of trajectories: show, compare, run again."),
     "stop": ("control", "Control", "Stop a run; its exit handler still runs."),
     "retry": ("control", "Control", "Run the failed steps of a run again, with what follows them."),
     "rerun": ("rerun", "Control", "Run one step again from its record and compare what comes out."),

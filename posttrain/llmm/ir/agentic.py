@@ -30,9 +30,17 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     policy: int | None = None  # version of the weights
 
 
+class Copy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Message number `at` of the history as the client repeated it: it says the same in another form."""
+
+    at: int
+    message: Message
+
+
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`seen` is what is new since `parent` (None: since nothing): a prompt, tool results, a user's word. `said` is the
-    model's answer, None where the call failed. `fork` says why an earlier turn's history did not go on here."""
+    model's answer, None where the call failed. `fork` says why an earlier turn's history did not go on here; `copies`
+    are messages of the parent's history that the client repeated in another form."""
 
     index: int
     call: Call
@@ -40,6 +48,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     said: Choice | None = None
     parent: int | None = None
     fork: str | None = None
+    copies: tuple[Copy, ...] = ()
     tokens: Tokens | None = None
 
 
