@@ -12,13 +12,13 @@ import pytest
 from sqlalchemy import Engine, func, select
 
 from posttrain.database import connect, create_tables, writing
+from posttrain.group_commit import Refused, Writer
 from posttrain.rollout.tasks.api import Lease, LeaseRequest, NewTask, Report
 from posttrain.rollout.tasks.model import Outcome, State
 from posttrain.rollout.tasks.reading import Reader
 from posttrain.rollout.tasks.settings import TaskServerSettings
-from posttrain.rollout.tasks.store import Effects, Refused, Store
+from posttrain.rollout.tasks.store import Effects, Store
 from posttrain.rollout.tasks.tables import ATTEMPTS, LOCK, METADATA, RESULTS, TASKS
-from posttrain.rollout.tasks.writer import Writer
 
 _requests = itertools.count()
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from posttrain.database import connect, create_tables
+from posttrain.group_commit import Writer
 from posttrain.rollout.tasks.api import Ended, Lease, LeaseRequest, NewTask, Report, Reported, Status, Submitted
 from posttrain.rollout.tasks.metrics import Metrics
 from posttrain.rollout.tasks.model import State
@@ -21,7 +22,6 @@ from posttrain.rollout.tasks.settings import TaskServerSettings
 from posttrain.rollout.tasks.store import Effects, Store
 from posttrain.rollout.tasks.tables import LOCK, METADATA
 from posttrain.rollout.tasks.waits import Waits
-from posttrain.rollout.tasks.writer import Writer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

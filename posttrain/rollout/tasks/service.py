@@ -12,11 +12,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import generate_latest
 from sqlalchemy.exc import SQLAlchemyError
 
+from posttrain.group_commit import Refused
 from posttrain.rollout.tasks import api
 from posttrain.rollout.tasks.model import Outcome, State
 from posttrain.rollout.tasks.server import TaskServer
 from posttrain.rollout.tasks.settings import TaskServerSettings
-from posttrain.rollout.tasks.store import Refused
 from posttrain.service import limit_bodies
 
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": api.Problem, "description": "There is no such thing."}}

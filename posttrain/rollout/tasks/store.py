@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, exists, func, insert,
 
 from posttrain.contract.digest import digest_bytes, digest_value
 from posttrain.database import insert_new
+from posttrain.group_commit import Refused
 from posttrain.rollout.tasks.api import Lease, LeaseRequest, NewTask, Report, Reported, Submitted
 from posttrain.rollout.tasks.decisions import after_outcome, choose, nested, overdue
 from posttrain.rollout.tasks.model import Attempt, Candidate, Outcome, Share, State
@@ -27,14 +28,6 @@ EVERY = "*"
 PURGED_AT_ONCE = 500
 
 _Ending = tuple[Row[Any], Outcome, str | None, str]  # a task whose open attempt ends: how, the result's digest, why
-
-
-class Refused(Exception):
-    """The request cannot be met: `status` is HTTP's, the text is for the caller."""
-
-    def __init__(self, status: int, detail: str):
-        super().__init__(detail)
-        self.status, self.detail = status, detail
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Group commit: operations that wait share one transaction, and hear of it when it is on disk.
 
 One thread writes. A sync to disk costs milliseconds and holds however many operations came meanwhile, so that
-throughput does not depend on it. An operation that fails for a reason of its own (`Refused`) leaves the others be.
+throughput does not depend on it. An operation that fails leaves the others be.
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 
 from posttrain.database import writing
-from posttrain.rollout.tasks.store import Refused
-
 T = TypeVar("T")
+
+
+class Refused(Exception):
+    """An operation that cannot be and has written nothing: `status` is HTTP's, the text is for the caller."""
+
+    def __init__(self, status: int, detail: str):
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
 _MOST = 256  # operations in one transaction
 
 
