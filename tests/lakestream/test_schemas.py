@@ -7,6 +7,7 @@ import datetime
 import pyarrow as pa
 import pytest
 
+from posttrain.contract.digest import digest_value
 from posttrain.lakestream import EXPERIENCE, SCHEMAS, Stream, StreamError, StreamSchema
 from tests.lakestream.stores import Store
 
@@ -44,6 +45,18 @@ def test_each_schema_makes_a_stream_that_knows_it(local: Store, name: str) -> No
     other = next(schema for key, schema in SCHEMAS.items() if key != name)
     with pytest.raises(StreamError, match=f"holds {name} version 1, not {other.name}"):
         Stream.open(stream.uri, schema=other)
+
+
+PUBLISHED = {  # what streams out there were made with: a change is a new version, and an entry more
+    ("tasks", 1): "ce0fdaa9b1a7b097", ("experience", 1): "6a602b0b9871e5e1", ("verdicts", 1): "b662bc819b676012",
+    ("timings", 1): "fe6c0a9f7d29644a", ("evaluations", 1): "79018676b8dfd04e",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=lambda schema: schema.name)
+def test_a_published_version_never_changes(schema: StreamSchema) -> None:
+    columns = [[column.name, str(column.type), column.nullable] for column in schema.arrow]
+    assert digest_value(columns).startswith(f"sha256:{PUBLISHED[schema.name, schema.version]}")
 
 
 def test_rows_of_an_older_version_are_upgraded_as_they_are_read(local: Store) -> None:
