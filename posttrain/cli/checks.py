@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from posttrain import engine
+from posttrain.contract.config import to_plain
 from posttrain.engine.linting.carried import not_carried
 from posttrain.engine.manifest import parse
 from posttrain.errors import UserError
@@ -16,6 +18,7 @@ from posttrain.validation import check_route
 from workflows.definition import Definition
 
 JSON = dict[str, Any]
+_OF_EACH_POD = ("/tmp/", "/var/tmp/", "/run/")
 
 
 def problems_of(definition: Definition, workspace: Path) -> list[UserError]:
@@ -23,7 +26,8 @@ def problems_of(definition: Definition, workspace: Path) -> list[UserError]:
     sections = {name: value for name, value in vars(definition.config).items() if is_dataclass(value)}
     used = {t["container"]["command"][-1] for t in _templates(definition.render("check")) if "container" in t}
     pairs = [(import_module(f"steps.{name}").SPEC, value) for name, value in sections.items()]
-    return check_route([(spec, value) for spec, value in pairs if spec.package in used], workspace)
+    pairs = [(spec, value) for spec, value in pairs if spec.package in used]
+    return [*check_route(pairs, workspace), *(p for spec, value in pairs for p in _unseen(spec.name, to_plain(value)))]
 
 
 def read_manifest(source: str) -> engine.Manifest:
@@ -49,6 +53,21 @@ def _given(source: str) -> str | Path:
         return sys.stdin.buffer.read().decode() + "\n" if source == "-" else Path(source)
     except UnicodeDecodeError:
         raise UserError("is no UTF-8 text", field="standard input") from None
+
+
+def _unseen(key: str, value: Any) -> Iterator[UserError]:
+    """The paths in `value` that are there for this process, and for no step."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _unseen(f"{key}.{name}", inner)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _unseen(f"{key}[{place}]", inner)
+    elif isinstance(value, str) and value.removeprefix("path:").startswith(_OF_EACH_POD):
+        yield UserError(
+            "no step sees this directory: each has its own of that name", field=key, value=value,
+            remedy="put it into the workspace and give its path below it",
+        )  # fmt: skip
 
 
 def _templates(manifest: JSON) -> list[JSON]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,14 @@ def test_a_parameter_that_the_manifest_lacks_is_named(tmp_path: Path, given: str
     done = command_line("run", str(tmp_path / "hello.yaml"), given, "-w", str(workspace))
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
     assert not workspace.exists()
+
+
+def test_a_file_that_no_step_would_see_is_named_before_anything_starts() -> None:
+    """A pod has a /tmp of its own: what is found here would not be found there."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        data = Path(place) / "rows.jsonl"
+        data.write_text('{"question": "1 + 1", "answer": "2"}\n')
+        done = command_line("validate", "sft", f"prepare_data.sources=[{{kind: files, path: {data}}}]")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: prepare_data.sources[0].path: no step sees this directory")
+    assert str(data) in done.stderr and done.stderr.count("\n") == 1
