@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from posttrain.errors import UserError
@@ -75,6 +76,11 @@ class BadRow(StreamError):
         return BadRow(first + self.index, self.what, column=self.column, value=self.value)
 
 
+def said(problem: object) -> str:
+    """What Lance says, without its kind of error and the place in its source."""
+    return re.sub(r"^(Invalid user input|LanceError\(\w+\)): |, /\S+\.rs:\d+:\d+$", "", str(problem))
+
+
 def _brief(cause: object, limit: int = 300) -> str:
-    text = " ".join(str(cause).split())
+    text = " ".join(said(cause).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"

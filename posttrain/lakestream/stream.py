@@ -27,7 +27,7 @@ from posttrain.lakestream.commit import Patience, commit, read_controls
 from posttrain.lakestream.consumer import Consumer, Reading
 from posttrain.lakestream.controls import Controls, ProducerControl, Settings
 from posttrain.lakestream.description import Description, describe
-from posttrain.lakestream.errors import StreamError
+from posttrain.lakestream.errors import StreamError, said
 from posttrain.lakestream.events import emit
 from posttrain.lakestream.maintenance import Keeper, Upkeep, maintain
 from posttrain.lakestream.offsets import Part, end_of
@@ -333,6 +333,5 @@ def _checked_filter(table: Table, filter: str | None) -> str | None:
     try:
         table.dataset.scanner(filter=filter).explain_plan()
     except (ValueError, OSError) as problem:
-        why = str(problem).removeprefix("Invalid user input: ").partition(", /")[0]  # without a place in Lance's source
-        raise StreamError(f"is no filter over these rows: {why}", field="filter", value=filter) from None
+        raise StreamError(f"is no filter over these rows: {said(problem)}", field="filter", value=filter) from None
     return filter

@@ -28,7 +28,7 @@ from lance.fragment import FragmentMetadata, LanceFragment, RowIdSequence, write
 from posttrain.lakestream import storage
 from posttrain.lakestream.changes import Change
 from posttrain.lakestream.controls import COLUMN, Controls, Held, collect, decode, encode
-from posttrain.lakestream.errors import StoreUnavailable, StreamError, StreamNotFound
+from posttrain.lakestream.errors import StoreUnavailable, StreamError, StreamNotFound, said
 from posttrain.lakestream.offsets import Ids, Span
 
 _FORMAT: Final = "2.2"
@@ -103,6 +103,8 @@ class Table:
         except (Conflict, Unanswered) as problem:
             if "already exists" not in str(problem).lower():
                 raise _for_good(uri, problem) from problem
+        except (OSError, pa.ArrowNotImplementedError) as problem:
+            raise StreamError(f"cannot be that of a stream: {said(problem)}", field="schema") from None
         table = cls.open(uri, options)
         if table.identity != identity:
             raise StreamError("there is a stream with another schema", field="uri", value=uri, remedy="open it instead")

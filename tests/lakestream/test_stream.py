@@ -117,6 +117,9 @@ def test_what_is_not_there_or_not_a_stream_is_said(tmp_path: Path, local: Store)
         Stream.create(local.uri("one"), pa.schema([("x", pa.int8())]))
     with pytest.raises(StreamError, match=r"'ctl'"):
         Stream.create(local.uri("two"), pa.schema([("ctl", pa.string())]))
+    for name, kind in (("_rowid", pa.int8()), ("a.b", pa.int8()), ("a", pa.month_day_nano_interval())):
+        with pytest.raises(StreamError, match=r"^schema: cannot be that of a stream: [^/]+$"):
+            Stream.create(local.uri("two"), pa.schema([(name, kind)]))
     with pytest.raises(StreamError, match=r"scheme"):
         Stream.open("gs://bucket/stream")
     assert issubclass(StreamError, UserError), "the command line shows it as one line"
