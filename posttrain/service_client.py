@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel
@@ -55,7 +55,7 @@ class ServiceClient:
     def close(self) -> None:
         self._http.close()
 
-    def __enter__(self) -> ServiceClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -37,6 +37,8 @@ COMMANDS = {
     "tasks": ("tasks", "Rollout", "The TaskServer: start it, look at it, cancel and drain."),
     "convert": ("convert", "Models", "Convert between vendors' interfaces, and list what that loses."),
     "trace": ("trace", "Models", "Traces of trajectories: show, compare, run again."),
+    "reward": ("reward", "Rollout", "The reward service: start it, ask it, compute its verdicts again."),
+    "env": ("env", "Rollout", "Environments: tasks with tools and a verifier, to look at and to try."),
     "stop": ("control", "Control", "Stop a run; its exit handler still runs."),
     "retry": ("control", "Control", "Run the failed steps of a run again, with what follows them."),
     "rerun": ("rerun", "Control", "Run one step again from its record and compare what comes out."),

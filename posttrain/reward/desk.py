@@ -65,6 +65,10 @@ class Desk:
             await asyncio.to_thread(self._outbox.close)
         self._database.dispose()
 
+    def begin_to_end(self) -> None:
+        """Say that no more is to be sent here; what is under way is still answered."""
+        self.closing = True
+
     async def verdicts(self, asks: Sequence[Ask]) -> list[Verdict]:
         """In the order of `asks`. Raises Refused where a lane has too many waiting already."""
         keyed = [(ask, *await self._key(ask)) for ask in asks]

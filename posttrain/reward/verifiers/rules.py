@@ -104,7 +104,7 @@ class ReasoningGym:
 class Regex:
     """The answer matches `metadata.pattern`, as a whole or, with {"search": true}, somewhere; {"flags": "ims"}."""
 
-    lane, usual = "patterns", Lane(concurrency=1)
+    lane, usual = "patterns", Lane(concurrency=2)
 
     async def version(self, question: Question, tools: Tools) -> str:
         return "1"
@@ -130,7 +130,7 @@ class Regex:
 class JsonSchema:
     """The answer is JSON that fits `metadata.schema` (draft 2020-12 unless it names another)."""
 
-    lane, usual = "patterns", Lane(concurrency=1)
+    lane, usual = "patterns", Lane(concurrency=2)
 
     async def version(self, question: Question, tools: Tools) -> str:
         return library("jsonschema")
