@@ -111,6 +111,7 @@ class Local:
         return self._embedded.drive(run)
 
     def retry(self, run: str) -> int:
+        self.get(run)  # says where there is none
         self._engine.retry(run)
         return self._embedded.drive(run)
 
