@@ -93,11 +93,13 @@ class Calls:
         stack.callback(lambda: caller.limits.leave((turn.usage.total or 0) if turn is not None else 0))
         try:
             request = spoken.lift_request(body)
+            turn = Turn(self.service, caller, spoken.name, request, pinned=http.headers.get(PIN))
         except UserError as problem:
             raise GatewayError(422, str(problem), param=problem.field) from None
-        except (TypeError, AttributeError, KeyError, ValueError, msgspec.ValidationError) as problem:
-            raise GatewayError(422, f"is no request of this interface: {problem}") from None
-        turn = Turn(self.service, caller, spoken.name, request, pinned=http.headers.get(PIN))
+        except (TypeError, AttributeError, KeyError, ValueError, msgspec.MsgspecError) as problem:
+            # The IR does not look at each value's type: what a client sent of the wrong one shows when it is used.
+            log.info("request refused", exc_info=problem)
+            raise GatewayError(422, f"a field is not of its type: {problem}") from None
         if self.service.settings.log_contents:
             log_request(call=turn.id, request=body)
         return turn

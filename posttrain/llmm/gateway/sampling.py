@@ -27,13 +27,14 @@ def sampling_parameters(request: ir.ChatRequest, model: ChatModel, prompt_tokens
     if room is not None and room < 1:
         message = f"the prompt has {prompt_tokens} tokens and the model's context is {model.context_length}"
         raise GatewayError(400, message, code="context_length_exceeded", param="messages")
-    if not 1 <= (asked.n or 1) <= MAX_SAMPLES:
+    samples = 1 if asked.n is None else asked.n
+    if not 1 <= samples <= MAX_SAMPLES:
         raise GatewayError(422, f"n must be 1 to {MAX_SAMPLES}", param="n")
     if asked.max_tokens is not None and asked.max_tokens < 1:
         raise GatewayError(422, "must be at least 1", param="max_tokens")
     limits = [limit for limit in (asked.max_tokens, room) if limit is not None]
     made: JSON = {
-        "n": asked.n or 1,
+        "n": samples,
         "temperature": 1.0 if asked.temperature is None else asked.temperature,
         "top_p": 1.0 if asked.top_p is None else asked.top_p,
         "top_k": int(asked.top_k or 0),

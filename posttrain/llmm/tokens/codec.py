@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from posttrain.contract.digest import digest_bytes
 from posttrain.errors import UserError
@@ -34,16 +34,11 @@ class Codec:
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def encode_with_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids, and for each the characters [start, end) that it covers. The extents tile the text: blanks that a
-        tokenizer leaves out belong to the token that follows, and all bytes of one character to the first of its
-        tokens."""
+    def encode_in_pieces(self, text: str, ends: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Ids of the whole text, and for each of the characters `ends` (in order) the number of tokens that begin
+        before it. The later bytes of a character begin where its first one does."""
         encoded = self.tokenizer.encode(text, add_special_tokens=False)
-        extents, reached = [], 0
-        for _, end in encoded.offsets:
-            extents.append((reached, max(end, reached)))
-            reached = max(end, reached)
-        return encoded.ids, extents
+        return encoded.ids, [_begun_before(encoded, end, len(text)) for end in ends]
 
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(list(ids), skip_special_tokens=False)
@@ -56,6 +51,21 @@ class Codec:
 
     def stream(self) -> TextStream:
         return TextStream(self)
+
+
+def _begun_before(encoded: Encoding, end: int, length: int) -> int:
+    """Blanks that a tokenizer leaves out belong to the token that follows them."""
+    at, token = end, None
+    while at < length and (token := encoded.char_to_token(at)) is None:
+        at += 1
+    if token is None:
+        return len(encoded.ids)
+    start, _ = encoded.token_to_chars(token) or (at, at)
+    if start >= end:
+        return token
+    while token < len(encoded.ids) and (encoded.token_to_chars(token) or (end, end))[0] < end:
+        token += 1
+    return token
 
 
 class TextStream:

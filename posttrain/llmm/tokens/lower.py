@@ -31,18 +31,9 @@ def to_completion(rendering: Rendering, given: TemplateMessages, *, template: st
 
 def to_tokens(completion: ir.Completion, codec: Codec) -> ir.Tokens:
     """The ids of the text; a token that reaches over the border of two spans belongs to the one it begins in."""
-    ids, extents = codec.encode_with_places(completion.text)
-    spans, start = [], 0
-    for span in completion.spans:
-        end = start
-        while end < len(ids) and (_begins_before(span.end, extents[end]) or span is completion.spans[-1]):
-            end += 1
-        spans.append(ir.Span(start, end, span.author, message=span.message))
-        start = end
+    ids, ends = codec.encode_in_pieces(completion.text, [span.end for span in completion.spans])
+    spans = [
+        ir.Span(start, end, span.author, message=span.message)
+        for span, start, end in zip(completion.spans, [0, *ends], ends, strict=False)
+    ]
     return ir.Tokens(ids=tuple(ids), spans=tuple(spans), tokenizer=codec.digest)
-
-
-def _begins_before(place: int, extent: tuple[int, int]) -> bool:
-    """The later bytes of a character have no extent of their own: they begin where it ends, and belong to it."""
-    start, end = extent
-    return start < place or end == start == place

@@ -47,8 +47,14 @@ def test_a_character_cut_off_by_the_end_comes_last():
     assert streamed("chatml", ids[:-1], [1] * len(ids))[-1] == "\ufffd"
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=30))
-def test_extents_tile_the_text(text: str):
-    for name in ("chatml", "mistral"):
-        _, extents = codec(name).encode_with_places(text)
-        assert [end for _, end in extents[:-1]] == [start for start, _ in extents[1:]]
+@pytest.mark.parametrize("name", ["chatml", "mistral"])
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=30), st.data())
+def test_a_token_belongs_to_the_piece_that_it_begins_in(name: str, text: str, data: st.DataObject):
+    ends = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
+    ids, counts = codec(name).encode_in_pieces(text, [*ends, len(text)])
+    assert ids == codec(name).encode(text)
+    assert counts == sorted(counts) and counts[-1] == len(ids)
+    offsets = codec(name).tokenizer.encode(text, add_special_tokens=False).offsets
+    for end, count in zip(ends, counts, strict=False):
+        assert all(start < end for start, stop in offsets[:count] if start < stop)
+        assert all(start >= end for start, stop in offsets[count:] if start < stop)
