@@ -26,9 +26,9 @@ _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("alternatives", "ssl", "localtime")  # few: each bind costs as much as starting a small program
 _ETC_COPIED = ("ld.so.cache", "protocols")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Pid 1 does nothing until it is killed. Whatever is left to it and ends interrupts `read`; `jobs` then reaps it
+# Pid 1 waits until its stdin is closed. Whatever is left to it and ends interrupts `read`; `jobs` then reaps it
 # without a fork, which a sandbox that is full of processes would refuse.
-_HOLD = "trap : CHLD; echo; while :; do read _; jobs; done"
+_HOLD = 'trap x=1 CHLD; echo; while x=; read _ || test "$x"; do jobs; done'
 
 
 class Source(dict[str, str]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 from posttrain.errors import UserError
@@ -12,13 +13,16 @@ from posttrain.isolation.launcher import inside
 TREE_BYTES = 1 << 40  # a snapshot is bounded by the disk of its sandbox
 
 
-def unpack_regular(packed: bytes, target: Path, limit: int) -> list[str]:
+def unpack_regular(
+    packed: bytes, target: Path, limit: int, wanted: Callable[[str], bool] = lambda name: True
+) -> list[str]:
     """Regular files of a tar that a sandbox has made, below `target`: no link, no way out, no more than `limit`."""
     names, left = [], limit
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r|") as archive:
         for member in archive:
-            if not member.isreg():
+            member.name = member.name.removeprefix("./")
+            if not member.isreg() or not wanted(member.name):
                 continue
             left -= member.size
             if left < 0:

@@ -20,8 +20,6 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 _CHUNK = 1 << 20
-# Names of owners would be looked up with libraries of the sandbox.
-tarfile.pwd = tarfile.grp = None  # type: ignore[attr-defined]
 
 Request = dict[str, Any]
 
@@ -43,7 +41,8 @@ def act(request: Request) -> None:
 
 
 def warm_up() -> None:
-    """Go once through what the functions use, so that nothing is left to be loaded."""
+    """Go once through what the functions use, so that nothing is left to be loaded; of the launcher alone."""
+    tarfile.pwd = tarfile.grp = None  # type: ignore[attr-defined]  # names of owners are looked up with libraries
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(tarfile.TarInfo("x\u00e9" * 80), io.BytesIO())
