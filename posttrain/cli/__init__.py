@@ -87,7 +87,7 @@ def _posttrain() -> None:
 def main() -> None:
     """The console script `posttrain`."""
     try:
-        app()
+        app(prog_name="posttrain")
     except UserError as problem:
         print(f"error: {problem}", file=sys.stderr)
         sys.exit(problem.exit_code)
