@@ -259,7 +259,9 @@ def _lift_thought(wire: Json) -> Part:
     if "signature" not in wire:
         residual = note(NAME, residual, absent=["signature"])
     return Reasoning(
-        text=as_text(wire.get("thinking"), "content.thinking"), signature=wire.get("signature"), residual=residual
+        text=as_text(wire.get("thinking"), "content.thinking"),
+        signature=wire.get("signature") or None,
+        residual=residual,
     )
 
 

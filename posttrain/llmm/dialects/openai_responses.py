@@ -219,7 +219,7 @@ def _lift_reasoning(item: Json) -> Part:
     residual = absent(NAME, residual, item, ("summary",))
     return Reasoning(
         text=None if said is None else "".join(said),
-        summary=None if summary is None else tuple(each_["text"] for each_ in summary),
+        summary=tuple(each_["text"] for each_ in summary) if summary else None,
         encrypted=item.get("encrypted_content"),
         residual=residual,
     )
@@ -707,7 +707,7 @@ def lower_usage(usage: Usage) -> Json:
         said = out.get(f"~{key}")
         inner = dict(said) if said is not None else {}
         if not mine:
-            inner = {next(iter(words)): 0}
+            inner = dict.fromkeys(words, 0)  # the vendor counts all of them, always
         put(inner, **words)
         if inner or said is not None:
             out[key] = inner

@@ -1,6 +1,6 @@
 """What two values of the IR have in common, and where they first differ.
 
-`bare` leaves out what says nothing of the conversation itself: residuals, origins, empty texts, and whether a call's
+`bare` leaves out what says nothing of the conversation itself: residuals, origins, empty texts and lists, and whether a call's
 arguments came as text or as an object. Two elements that say the same are equal bare.
 """
 
@@ -30,7 +30,9 @@ def bare(value: T) -> T:
             changed["arguments"] = arguments_object(value)
     for name in value.__struct_fields__:
         old = getattr(value, name)
-        if isinstance(old, msgspec.Struct | tuple) and name not in _SKIPPED:
+        if old == () and name == "citations":
+            changed[name] = None
+        elif isinstance(old, msgspec.Struct | tuple) and name not in _SKIPPED:
             new = bare(old)
             if name in ("parts", "content"):
                 new = tuple(part for part in new if not _empty(part))

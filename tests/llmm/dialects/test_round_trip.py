@@ -14,7 +14,7 @@ from tests.llmm.dialects.sdk import Object, examples, values
 
 DIALECTS = sorted(REQUESTS)
 laws = settings(
-    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True
+    max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True
 )
 
 
