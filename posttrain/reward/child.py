@@ -19,6 +19,7 @@ from typing import Any
 
 _HARMLESS = r"(?:sin|cos|tan|exp|log|ln|sqrt|abs)"
 _CALL = re.compile(rf"(?<![A-Za-z_])(?!{_HARMLESS}\s*\()[A-Za-z]\w*\s*\(|[\])'\"]\s*\(")
+_PROSE = re.compile(r"[A-Za-z]{4,}|[A-Za-z]{2,}\s+[A-Za-z]{2,}|\n|[.;:?]\s")
 _ATTRIBUTE = re.compile(r"\.\s*[A-Za-z_]|__|[{}@`;]|\blambda\b|\bimport\b")
 
 
@@ -52,12 +53,10 @@ def _known(name: str) -> bool:
 
 
 def _math(answer: str, given: str) -> dict[str, Any]:
-    from math_verify import parse, verify
+    from math_verify import verify
 
     try:
-        gold, found = (
-            parse(text, parsing_timeout=None) or parse(f"${text}$", parsing_timeout=None) for text in (answer, given)
-        )
+        gold, found = _expressions(answer), _expressions(given)
         right = bool(gold and found) and verify(gold, found, timeout_seconds=None)
     except Exception as problem:  # the library's own failure on a strange answer is the answer's fault
         return _wrong("math", problem)
@@ -65,6 +64,16 @@ def _math(answer: str, given: str) -> dict[str, Any]:
     if not gold:
         return {"status": "invalid_answer", "reward": 0.0, "evidence": read | {"error": "the answer is no expression"}}
     return {"reward": float(right), "evidence": read}
+
+
+def _expressions(text: str) -> list[Any]:
+    """What math-verify reads in `text`. Without delimiters it would read a part of it (of `x^2 - 1` the 1), so that
+    an answer which is an expression and nothing else is given some."""
+    from math_verify import parse
+
+    bare = not re.search(r"\$|\\boxed|\\\(|\\\[", text) and not _PROSE.search(re.sub(r"\\[A-Za-z]+", " ", text))
+    forms = (f"${text}$", text) if bare else (text, f"${text}$")
+    return next(filter(None, (parse(form, parsing_timeout=None) for form in forms)), [])
 
 
 def _reasoning_gym(name: str, entry: dict[str, Any], given: str) -> dict[str, Any]:
@@ -124,7 +133,7 @@ def _quantity(answer: str, given: str, tolerance: float, absolute: float, unit: 
     if found is None:
         return {"reward": 0.0, "evidence": {"error": "is no quantity"}}
     shown = {"expected": f"{expected:~P}", "read": f"{found:~P}"}
-    bare = found.unitless and not expected.unitless and not re.search(r"[^\d\s.,eE+\-−×^*/]", given)
+    bare = found.units == _units().dimensionless and expected.units != _units().dimensionless
     if bare and required:
         return {"reward": 0.0, "evidence": shown | {"error": "has no unit"}}
     try:
