@@ -30,7 +30,7 @@ test-argo: ## the main job on the cluster of KUBECONFIG and ARGO_SERVER, in abou
 	@envs/install control
 	@envs/install cpu
 	@envs/install dev
-	envs/run dev python -m pytest -v -m cluster --timeout 400 --session-timeout 1200 tests/argo
+	envs/run dev python -m pytest -v --capture sys -m cluster --timeout 400 --session-timeout 1200 tests/argo
 
 lint: ## ruff and mypy
 	@envs/install dev

@@ -68,6 +68,15 @@ class Case:
         return [_operation(one.strip()) for one in self.headers.get("operations", "").split(";") if one.strip()]
 
     @property
+    def volatile(self) -> list[str]:
+        """Fields that differ between two runs of the case on one engine, as recorded or as its header says."""
+        said = self.headers.get("volatile", "")
+        return [
+            *((self.expected or {}).get("volatile") or []),
+            *(one.strip() for one in said.split(";") if one.strip()),
+        ]
+
+    @property
     def seconds(self) -> float | None:
         """How long it is watched, where it does not end by itself."""
         if self.headers.get("needs", "").startswith("stop-after"):

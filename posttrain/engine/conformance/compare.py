@@ -54,7 +54,7 @@ def _node(node: JSON, nodes: dict[str, JSON]) -> JSON:
 
 
 def _clean(value: Any, workflow: JSON) -> Any:
-    """Without the run's own names: `<workflow>`, `<uid>`, a node's name in place of its id, and for its ip `<ip of …>`."""
+    """Without the run's own names: `<workflow>`, `<uid>`, `<NODE>` for its id and `<ip of NODE>` for its address."""
     name, uid = workflow["metadata"]["name"], workflow["metadata"]["uid"]
     ids = {id: one["name"] for id, one in (workflow.get("status") or {}).get("nodes", {}).items() if id != name}
     nodes = (workflow.get("status") or {}).get("nodes", {}).values()

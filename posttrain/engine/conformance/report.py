@@ -47,11 +47,11 @@ def judge(outcome: Outcome, expected: JSON | None = None) -> Verdict:
 def as_expected(outcome: Outcome) -> JSON:
     """An outcome in the form of a recorded result, so that another engine's can be held against it.
 
-    What the case's recorded result says to differ from run to run is left out here too.
+    What is known to differ from run to run is left out here too.
     """
     if outcome.refused:
         return {"lint": {"ok": False, "error": outcome.refused}}
-    return outcome.result | {"volatile": (outcome.case.expected or {}).get("volatile")}
+    return outcome.result | {"volatile": outcome.case.volatile}
 
 
 def table(verdicts: Iterable[Verdict]) -> Table:
