@@ -3,12 +3,14 @@
 driver = open_driver("bubblewrap")
 async with driver.sandbox(SandboxSpec(memory="512Mi")) as sandbox:
     result = await sandbox.exec(["python3", "-c", "print(6 * 7)"], timeout=5)
+await driver.close()
 """
 
+from posttrain.sandbox.drivers import DriverSettings, open_driver
 from posttrain.sandbox.protocol import Driver, Outcome, Process, Result, Sandbox, SandboxGone, Snapshot
 from posttrain.sandbox.spec import WORKSPACE, Network, NetworkPolicy, SandboxSpec, spec_from
 
 __all__ = [
-    "WORKSPACE", "Driver", "Network", "NetworkPolicy", "Outcome", "Process", "Result", "Sandbox", "SandboxGone",
-    "SandboxSpec", "Snapshot", "spec_from",
+    "WORKSPACE", "Driver", "DriverSettings", "Network", "NetworkPolicy", "Outcome", "Process", "Result", "Sandbox",
+    "SandboxGone", "SandboxSpec", "Snapshot", "open_driver", "spec_from",
 ]  # fmt: skip
