@@ -22,6 +22,7 @@ COMMANDS = {
     "resume": ("control", "Run", "Go on with a run that waits or was interrupted; nothing that ended runs again."),
     "demo": ("demo", "Run", "Post-train a small real model and show what it gained."),
     "serve": ("serve", "Run", "Serve the model that a run released, and say how to talk to it."),
+    "gateway": ("gateway", "Run", "Every vendor's interface in front of vLLM; each run's trajectory is kept."),
     "schedule": ("schedule", "Run", "Cron workflows: runs that start by the clock."),
     "config": ("define", "Define", "Print a route's whole configuration, ready to be edited."),
     "validate": ("define", "Define", "Check configuration and references of a whole route; start nothing."),

@@ -19,7 +19,7 @@ from posttrain.llmm.gateway import control, routes
 from posttrain.llmm.gateway.access import Access, admin_key
 from posttrain.llmm.gateway.engine import Engines
 from posttrain.llmm.gateway.errors import GatewayError
-from posttrain.llmm.gateway.experience import Appender
+from posttrain.llmm.gateway.experience import Keeper
 from posttrain.llmm.gateway.journal import Journal
 from posttrain.llmm.gateway.limits import Admission
 from posttrain.llmm.gateway.settings import GatewaySettings
@@ -39,8 +39,8 @@ def build(settings: GatewaySettings, model: ChatModel, directory: Path, *, strea
     """
     metrics, versions = Metrics(), Versions(settings)
     journal = Journal(directory / "journal")
-    appender = Appender(journal, stream, settings.name) if stream else None
-    trajectories = Trajectories(settings, model, journal, appender, metrics)
+    keeper = Keeper(journal, stream, settings.name)
+    trajectories = Trajectories(settings, model, journal, keeper, metrics)
     access = Access(settings, trajectories, admin_key(settings, directory))
     engines = Engines(
         versions.replicas, settings.timeouts, metrics, retries=settings.retries, health_seconds=settings.health_seconds
@@ -56,14 +56,13 @@ def build(settings: GatewaySettings, model: ChatModel, directory: Path, *, strea
             await engines.look()
             yield
             await asyncio.gather(*service.shadows, return_exceptions=True)
-        if appender is not None:
-            await asyncio.to_thread(appender.close)
+        await asyncio.to_thread(keeper.close)
 
     app = FastAPI(
         title="posttrain gateway", lifespan=running, redoc_url=None, docs_url=None,
         description="Every vendor's interface to one policy, each run's trajectory kept as token ids.",
     )  # fmt: skip
-    app.include_router(control.router(calls, appender))
+    app.include_router(control.router(calls, keeper))
     app.include_router(routes.router(calls))
 
     @app.exception_handler(GatewayError)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from posttrain.llmm.gateway.errors import GatewayError
-from posttrain.llmm.gateway.experience import Appender
+from posttrain.llmm.gateway.experience import Keeper
 from posttrain.llmm.gateway.routes import Calls
 from posttrain.llmm.gateway.trajectories import STATUSES
 from posttrain.llmm.gateway.wire import error_response, json_response
@@ -55,7 +55,7 @@ class Engine(BaseModel):
     draining: bool
 
 
-def router(calls: Calls, appender: Appender | None) -> APIRouter:
+def router(calls: Calls, keeper: Keeper) -> APIRouter:
     routes = APIRouter(tags=["platform"])
     service, access = calls.service, calls.access
     settings, versions, trajectories = service.settings, service.versions, service.trajectories
@@ -111,8 +111,8 @@ def router(calls: Calls, appender: Appender | None) -> APIRouter:
     @routes.get("/health")
     async def health() -> Response:
         """200 while the gateway can answer and keep what it answers."""
-        if appender is not None and appender.failure is not None:
-            return json_response({"status": "trajectories cannot be kept", "problem": str(appender.failure)}, 503)
+        if keeper.failure is not None:
+            return json_response({"status": "trajectories cannot be kept", "problem": str(keeper.failure)}, 503)
         if not any(replica.usable for replica in versions.replicas):
             return json_response({"status": "no engine answers"}, 503)
         return json_response({"status": "ok"})

@@ -1,4 +1,4 @@
-"""Ended trajectories as rows of the `experience` stream, each in it exactly once.
+"""Ended trajectories to the `experience` stream, each in it exactly once, and to a ledger of its own.
 
 Invariants: trajectories are numbered as they end and appended in that order, the number being the producer's cursor:
 so after a crash the stream itself says which of the journal's files are in it already. One thread appends; several
@@ -16,51 +16,46 @@ from typing import Any
 
 import msgspec
 
-from posttrain.llmm import ir
+from posttrain.llmm import ir, trace
 from posttrain.llmm.gateway.journal import Closed, Entry, Journal, Opened, TurnTaken, read
-from posttrain.llmm.tokens.history import Row, Sampled, Taken, rows_of
+from posttrain.llmm.ir import arrow
+from posttrain.llmm.tokens.history import Sampled, Taken, rows_of, tokens_of
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
-def rows_from(entries: list[Entry]) -> list[JSON]:
-    """The rows of one ended trajectory. Without turns there is nothing to train on, and no row."""
+def trajectory_of(entries: list[Entry], *, every_turn: bool = False) -> ir.Trajectory:
+    """The trajectory that a journal tells of. Tokens stand at the turns that none goes on from, where each sampled
+    token is in the loss once; with `every_turn` each turn has those up to its end."""
     opened = next(entry for entry in entries if isinstance(entry, Opened))
     closed = next(entry for entry in entries if isinstance(entry, Closed))
     taken = [entry for entry in entries if isinstance(entry, TurnTaken)]
-    lines = rows_of([Taken(t.turn.parent, t.new, Sampled(t.ids, t.logprobs, t.policy)) for t in taken])
-    return [_row(opened, closed, taken, line, number) for number, line in enumerate(lines)]
+    facts = [Taken(t.turn.parent, t.new, Sampled(t.ids, t.logprobs, t.policy)) for t in taken]
+    if every_turn:
+        tokens = {index: tokens_of(facts, index) for index in range(len(facts))}
+    else:
+        tokens = {row.turns[-1]: row.tokens for row in rows_of(facts)}
+    turns = tuple(msgspec.structs.replace(t.turn, tokens=tokens.get(index)) for index, t in enumerate(taken))
+    return ir.Trajectory(
+        id=opened.id, turns=turns, task=opened.task, group=opened.group, started=opened.started,
+        seconds=closed.at - opened.started,
+        outcome=ir.Outcome(status=closed.status, reward=closed.reward, details=closed.details),
+    )  # fmt: skip
 
 
-def _row(opened: Opened, closed: Closed, taken: list[TurnTaken], line: Row, number: int) -> JSON:
-    turns = [taken[index].turn for index in line.turns]
-    messages = [message for turn in turns for message in (*turn.seen, *((turn.said.message,) if turn.said else ()))]
-    versions = [{"version": v, "start": a, "end": b} for v, a, b in ir.policy_versions(line.tokens)]
-    return {
-        "trajectory": opened.id if number == 0 else f"{opened.id}#{number}",  # a fork is a row of its own
-        "task": opened.task,
-        "group": opened.group,
-        "messages": msgspec.json.encode(messages).decode(),
-        "tokens": list(line.tokens.ids),
-        "loss_mask": ir.loss_mask(line.tokens),
-        "logprobs": None if line.tokens.logprobs is None else list(line.tokens.logprobs),
-        "policy_versions": versions,
-        "reward": closed.reward,
-        "status": closed.status,
-        "started": int(opened.started * 1e6),
-        "seconds": closed.at - opened.started,
-    }
+class Keeper:
+    """Takes closed trajectories to the stream, in a thread; without a `uri` to their ledgers alone.
 
-
-class Appender:
-    """Takes closed trajectories to the stream, in a thread. `failure` is what ended it, if something did."""
+    `failure` is what ended it, if something did.
+    """
 
     def __init__(self, journal: Journal, uri: str, name: str):
-        from posttrain.lakestream import EXPERIENCE, Stream
+        self._journal, self._producer = journal, None
+        if uri:
+            from posttrain.lakestream import EXPERIENCE, Stream
 
-        self._journal = journal
-        self._producer = Stream.create(uri, EXPERIENCE).producer(name)
+            self._producer = Stream.create(uri, EXPERIENCE).producer(name)
         self._queue: queue.SimpleQueue[tuple[int, Path, Future[int]] | None] = queue.SimpleQueue()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="experience", daemon=True)
@@ -69,11 +64,15 @@ class Appender:
     @property
     def cursor(self) -> int:
         """The number of the last trajectory that is in the stream."""
-        cursor = self._producer.cursor
+        cursor = self._producer.cursor if self._producer is not None else 0
         return cursor if isinstance(cursor, int) else 0
 
+    def settle(self, path: Path) -> None:
+        """What is in the stream needs nothing but its ledger."""
+        self._journal.settle(path, trace.record(trajectory_of(list(read(path)), every_turn=True), "openai_chat"))
+
     def put(self, number: int, path: Path) -> Future[int]:
-        """The future holds the number of rows, once they are committed."""
+        """The future holds the number of turns, once they are committed."""
         future = Future[int]()
         self._queue.put((number, path, future))
         return future
@@ -98,20 +97,15 @@ class Appender:
         try:
             if self.failure is not None:
                 raise self.failure
-            rows = [rows_from(list(read(path))) for _, path, _ in batch]
-            self._commit([row for each in rows for row in each], batch[-1][0])
-            for (_, path, future), each in zip(batch, rows, strict=True):
-                self._journal.settle(path)
-                future.set_result(len(each))
+            trajectories = [trajectory_of(list(read(path))) for _, path, _ in batch]
+            if self._producer is not None:
+                self._producer.append(arrow.table(trajectories), batch[-1][0])
+            for (_, path, future), trajectory in zip(batch, trajectories, strict=True):
+                self.settle(path)
+                future.set_result(len(trajectory.turns))
         except Exception as problem:  # told to whoever waits, and by /health; the journal keeps the trajectories
-            log.error("trajectories cannot be appended to the stream: %s", problem)
+            log.error("trajectories cannot be kept", exc_info=problem)
             self.failure = problem
             for _, _, future in batch:
-                future.set_exception(problem)
-
-    def _commit(self, rows: list[JSON], cursor: int) -> None:
-        import pyarrow as pa
-
-        from posttrain.lakestream import EXPERIENCE
-
-        self._producer.append(pa.Table.from_pylist(rows, schema=EXPERIENCE.arrow), cursor)
+                if not future.done():
+                    future.set_exception(problem)

@@ -2,7 +2,8 @@
 
     open/ID.jsonl              under way
     closed/000000000017-ID.jsonl   ended, and not known to be in the stream; the number is its cursor there
-    traces/ID.jsonl            ended, and in the stream
+    settled/ID.jsonl           ended, and in the stream
+    traces/ID.jsonl            its ledger, for `posttrain trace`
 
 Invariants: a turn's line is written before its answer ends; a trajectory moves on by a rename, so that it is in one
 place whatever dies when; a line that was cut off by a crash is the last one, and counts as not written.
@@ -11,13 +12,13 @@ place whatever dies when; a line that was cut off by a crash is the last one, an
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
-from posttrain.contract.files import sync_directory
-from posttrain.llmm import ir
+from posttrain.contract.files import sync_directory, write_atomic
+from posttrain.llmm import ir, trace
 from posttrain.llmm.ir.agentic import Status
 
 
@@ -66,8 +67,9 @@ _decode = msgspec.json.Decoder(Entry).decode
 
 class Journal:
     def __init__(self, directory: Path):
-        self._open, self._closed, self._traces = (directory / name for name in ("open", "closed", "traces"))
-        for folder in (self._open, self._closed, self._traces):
+        self._open, self._closed, self._settled = (directory / name for name in ("open", "closed", "settled"))
+        self.traces = directory / "traces"
+        for folder in (self._open, self._closed, self._settled, self.traces):
             folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, trajectory: str, entry: Entry) -> None:
@@ -89,9 +91,11 @@ class Journal:
         sync_directory(self._closed)
         return final
 
-    def settle(self, path: Path) -> None:
-        """A closed trajectory is in the stream."""
-        os.rename(path, self._traces / f"{_id_of(path)}.jsonl")
+    def settle(self, path: Path, ledger: Iterable[trace.Event]) -> None:
+        """A closed trajectory is in the stream, and its ledger is kept."""
+        trajectory = path.stem.split("-", 1)[1]
+        write_atomic(self.traces / f"{trajectory}.jsonl", b"".join(_encode(event) + b"\n" for event in ledger))
+        os.rename(path, self._settled / f"{trajectory}.jsonl")
 
     def open_ones(self) -> list[str]:
         """Those that an earlier process left open."""
@@ -103,7 +107,7 @@ class Journal:
 
     def find_closed(self, trajectory: str) -> Closed | None:
         """How an ended trajectory ended; None where none of that name has."""
-        found = [*self._closed.glob(f"*-{trajectory}.jsonl"), *self._traces.glob(f"{trajectory}.jsonl")]
+        found = [*self._closed.glob(f"*-{trajectory}.jsonl"), *self._settled.glob(f"{trajectory}.jsonl")]
         return next((entry for path in found for entry in read(path) if isinstance(entry, Closed)), None)
 
     def mend(self, trajectory: str) -> None:
@@ -118,7 +122,3 @@ class Journal:
 def read(path: Path) -> Iterator[Entry]:
     for line in path.read_bytes().splitlines():
         yield _decode(line)
-
-
-def _id_of(path: Path) -> str:
-    return path.stem.split("-", 1)[1]

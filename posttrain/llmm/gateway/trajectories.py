@@ -16,14 +16,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from posttrain.llmm import ir
 from posttrain.llmm.gateway.errors import GatewayError
-from posttrain.llmm.gateway.experience import Appender
+from posttrain.llmm.gateway.experience import Keeper
 from posttrain.llmm.gateway.journal import CallFailed, Closed, Journal, Opened, TurnTaken
 from posttrain.llmm.gateway.limits import KeyLimits
 from posttrain.llmm.gateway.settings import GatewaySettings
 from posttrain.llmm.gateway.telemetry import Metrics
-from posttrain.llmm.ir.agentic import Status
+from posttrain.llmm.ir.agentic import Copy, Status
 from posttrain.llmm.tokens.history import History, Plan, Sampled
 from posttrain.llmm.tokens.messages import template_messages
 from posttrain.llmm.tokens.model import ChatModel
@@ -65,7 +67,7 @@ class Trajectory:
     limits: KeyLimits
     version: str | None = None
     responses: Responses = field(default_factory=Responses)
-    counts: list[int] = field(default_factory=list)  # messages up to the end of each turn
+    said: list[tuple[ir.Message, ...]] = field(default_factory=list)  # all messages up to the end of each turn
     calls: int = 0  # under way
     ended: asyncio.Future[int] | None = None
     closed: Closed | None = None
@@ -91,13 +93,13 @@ class Trajectory:
 
 
 class Trajectories:
-    def __init__(self, settings: GatewaySettings, model: ChatModel, journal: Journal, appender: Appender | None,
+    def __init__(self, settings: GatewaySettings, model: ChatModel, journal: Journal, keeper: Keeper,
                  metrics: Metrics):  # fmt: skip
-        self._settings, self._model, self._journal, self._appender = settings, model, journal, appender
+        self._settings, self._model, self._journal, self._keeper = settings, model, journal, keeper
         self._metrics = metrics
         self._by_id: dict[str, Trajectory] = {}
         self._by_key: dict[str, Trajectory] = {}
-        self._next = max([appender.cursor if appender else 0, *(n for n, _ in journal.closed_ones())]) + 1
+        self._next = max([keeper.cursor, *(n for n, _ in journal.closed_ones())]) + 1
 
     def recover(self) -> int:
         """End what an earlier process left open, and see that all that ended is in the stream. Returns how many
@@ -108,10 +110,10 @@ class Trajectories:
             self._journal.close(name, Closed(status="interrupted", at=time.time()), self._number())
             self._metrics.trajectories.labels("interrupted").inc()
         for number, path in self._journal.closed_ones():
-            if self._appender is None or number <= self._appender.cursor:
-                self._journal.settle(path)
+            if number <= self._keeper.cursor:
+                self._keeper.settle(path)
             else:
-                self._appender.put(number, path)
+                self._keeper.put(number, path)
         return len(left)
 
     def open(
@@ -160,10 +162,15 @@ class Trajectories:
         assert turn.said is not None
         said = template_messages(ir.ChatRequest(messages=(turn.said.message,))).messages[0]
         index = trajectory.history.add(plan, sampled, said)
-        seen = request.messages[trajectory.counts[plan.parent] if plan.parent is not None else 0 :]
-        trajectory.counts.append(len(request.messages) + 1)
+        before = trajectory.said[plan.parent] if plan.parent is not None else ()
+        trajectory.said.append((*request.messages, turn.said.message))
+        repeated = enumerate(zip(request.messages, before, strict=False))
+        turn = msgspec.structs.replace(
+            turn, index=index, parent=plan.parent, fork=plan.fork, seen=request.messages[len(before) :],
+            copies=tuple(Copy(at, new) for at, (new, old) in repeated if new != old),
+        )  # fmt: skip
         entry = TurnTaken(
-            turn=_numbered(turn, index, seen, plan), new=plan.new, ids=sampled.ids, logprobs=sampled.logprobs,
+            turn=turn, new=plan.new, ids=sampled.ids, logprobs=sampled.logprobs,
             policy=sampled.policy, version=version, losses=losses,
         )  # fmt: skip
         self._journal.write(trajectory.opened.id, entry)
@@ -186,22 +193,18 @@ class Trajectories:
             if trajectory.calls:
                 raise GatewayError(409, f"{trajectory.calls} calls of it are under way", retry_after=1.0)
             self._close(trajectory, Closed(status=status, at=time.time(), reward=reward, details=details))
-        if trajectory.ended is not None:
-            try:
-                await asyncio.shield(trajectory.ended)
-            except Exception as problem:
-                raise GatewayError(503, f"it has ended, and is not in the stream yet: {problem}") from None
-        assert trajectory.closed is not None
+        assert trajectory.closed is not None and trajectory.ended is not None
+        try:
+            await asyncio.shield(trajectory.ended)
+        except Exception as problem:
+            raise GatewayError(503, f"it has ended, and is not in the stream yet: {problem}") from None
         return trajectory.describe() | {"reward": trajectory.closed.reward}
 
     def _close(self, trajectory: Trajectory, closed: Closed) -> None:
         number = self._number()
         path = self._journal.close(trajectory.opened.id, closed, number)
         trajectory.closed = closed
-        if self._appender is None:
-            self._journal.settle(path)
-        else:
-            trajectory.ended = asyncio.wrap_future(self._appender.put(number, path))
+        trajectory.ended = asyncio.wrap_future(self._keeper.put(number, path))
         self._metrics.trajectories.labels(closed.status).inc()
         self._metrics.open.dec()
 
@@ -213,7 +216,3 @@ class Trajectories:
 
 def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _numbered(turn: ir.Turn, index: int, seen: tuple[ir.Message, ...], plan: Plan) -> ir.Turn:
-    return ir.Turn(index=index, call=turn.call, seen=seen, said=turn.said, parent=plan.parent, fork=plan.fork)

@@ -156,10 +156,11 @@ class Turn:
         trajectory = self._caller.trajectory
         if trajectory is None:
             return
-        asked = ir_with_messages(self.request, ())
-        for choice, sampled in zip(response.choices, self._assembler.sampled(), strict=True):
+        asked, answer = ir_with_messages(self.request, ()), msgspec.structs.replace(response, choices=())
+        for number, (choice, sampled) in enumerate(zip(response.choices, self._assembler.sampled(), strict=True)):
             call = ir.Call(
-                id=self.id, dialect=self.dialect, request=asked, started=self.started,
+                id=f"{self.id}.{number}" if number else self.id, dialect=self.dialect, request=asked,
+                response=answer, started=self.started,
                 seconds=time.time() - self.started, policy=sampled.policy[-1][0] if sampled.policy else None,
             )  # fmt: skip
             turn = ir.Turn(index=0, call=call, said=choice)

@@ -205,6 +205,11 @@ def rows_of(turns: Sequence[Taken]) -> list[Row]:
     return rows
 
 
+def tokens_of(turns: Sequence[Taken], turn: int) -> ir.Tokens:
+    """All ids up to the end of `turn`, all that was sampled in the loss."""
+    return _tokens(turns, _line(turns, turn), set())
+
+
 def _line(turns: Sequence[Taken], turn: int) -> tuple[int, ...]:
     line: list[int] = []
     at: int | None = turn
