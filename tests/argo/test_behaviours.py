@@ -18,9 +18,9 @@ from posttrain.engine.conformance import (
 )
 from posttrain.engine.settings import EngineSettings
 
-from .conftest import ACCOUNT, IMAGE, NAMESPACE, Deployment, Started, say
+from .conftest import ACCOUNT, IMAGE, NAMESPACE, SECONDS, Deployment, Started, say
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2 * SECONDS)]
 
 MANIFESTS = sorted((Path(__file__).parent / "behaviours").glob("*.yaml"))
 

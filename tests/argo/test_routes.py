@@ -15,9 +15,9 @@ from posttrain.contract.record import Record, read
 from posttrain.contract.ref import Ref
 from posttrain.rerun import compare, surroundings
 
-from .conftest import NAMESPACE, Deployment, Started, kubectl, on_cluster, posttrain, say
+from .conftest import NAMESPACE, SECONDS, Deployment, Started, kubectl, on_cluster, posttrain, say
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2 * SECONDS)]
 
 STEPS = {
     "validate",
@@ -123,7 +123,7 @@ def test_the_scheduled_evaluation_gives_what_the_route_gave(scheduled: str, remo
     """Its model and data are those of the route, and so its results are the baseline's."""
     say("waiting for the scheduled evaluation")
     cluster = connect(namespace=NAMESPACE)
-    until = time.monotonic() + 90
+    until = time.monotonic() + 90 + SECONDS
     while not (runs := [w for w in cluster.list_all() if w["metadata"]["name"].startswith(f"{scheduled}-")]):
         assert time.monotonic() < until, "the schedule started nothing"
         time.sleep(1)
