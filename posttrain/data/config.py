@@ -108,6 +108,10 @@ class Limits:
     characters: int = 20_000
     tokens: int = 0
 
+    def __post_init__(self) -> None:
+        _at_least(self.characters, 1, f"{ROOT}.limits.characters")
+        _at_least(self.tokens, 0, f"{ROOT}.limits.tokens")
+
 
 @dataclass
 class Dedup:

@@ -33,6 +33,12 @@ STOP_SECONDS = 20.0  # for the server to end by itself before it is killed
 _PR_SET_PDEATHSIG = 1
 
 
+class ServerFailed(UserError):
+    """The server was late or went away, which another attempt may not: not the code of a user's mistake."""
+
+    exit_code = 1
+
+
 class ModelServer:
     """`with ModelServer(…) as server:` serves `model` as `name` on `host`:`port`; `log_file` takes what it prints.
 
@@ -50,7 +56,7 @@ class ModelServer:
         self._address, self._log = (host, port), log_file
         self._command = [
             sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", host, "--port", str(port),
-            "--served-model-name", name, "--disable-uvicorn-access-log",
+            "--served-model-name", name, "--disable-uvicorn-access-log", "--enable-scale-out",
             *_options(engine_arguments(settings, model, gpu=gpu, seed=0)),
         ]  # fmt: skip
         self._environment = os.environ | variables(settings, gpu=gpu)
@@ -83,7 +89,7 @@ class ModelServer:
     def wait_healthy(self, seconds: float, on_wait: Callable[[float], None] = lambda waited: None) -> None:
         """Return when `/health` answers; `on_wait` hears twice a second how long it has been.
 
-        Raises UserError where the server ends before that or takes longer than `seconds`.
+        Raises UserError where the server ends before that, ServerFailed where it takes longer than `seconds`.
         """
         assert self._process is not None
         started = time.monotonic()
@@ -95,9 +101,9 @@ class ModelServer:
                 return
             on_wait(waited)
             time.sleep(0.25)
-        raise UserError(
+        raise ServerFailed(
             f"the server was not healthy after {seconds:g} s", field="serve.start_seconds",
-            remedy=f"raise it, or see {self._log}",
+            remedy=f"raise it, or see {self._log.name} of this step in the workspace",
         )  # fmt: skip
 
     def wait(self) -> int:

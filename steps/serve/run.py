@@ -5,9 +5,8 @@ import os
 
 from posttrain.contract import Nothing, StepContext
 from posttrain.contract.ref import Ref
-from posttrain.errors import UserError
 from posttrain.serving.release import check_digest
-from posttrain.serving.server import ModelServer
+from posttrain.serving.server import ModelServer, ServerFailed
 from steps.serve import Config, Inputs
 
 log = logging.getLogger(__name__)
@@ -27,4 +26,4 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
             server.wait_healthy(config.start_seconds, lambda waited: task.advance(int(waited) - task.done))
         log.info("serving %s at %s", name, server.url)
         code = server.wait()
-    raise UserError(f"the server ended by itself with code {code}; see {context.directory / 'server.log'}")
+    raise ServerFailed(f"the server ended by itself with code {code}; see server.log of this step in the workspace")

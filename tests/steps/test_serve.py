@@ -64,6 +64,13 @@ def test_a_server_that_cannot_start_is_one_line_with_its_own_words(workspace):
     assert "ended with code 1 before it was healthy" in said and "NoSuchModel" in said
 
 
+def test_a_server_that_is_late_may_be_tried_again(workspace):
+    config = {"port": free_port(), "start_seconds": 1}
+    done = run_step(workspace, "serve", {"release": "models/other"}, config, run="late")
+    assert complaint(done).startswith("error: serve: serve.start_seconds: the server was not healthy after 1 s")
+    assert done.returncode == 1, "a code of 2 is a user's mistake, which no cluster tries again"
+
+
 def test_killed_it_leaves_nothing_behind(workspace, tmp_path):
     """SIGKILL of the step, which can clean up nothing, ends the server too. Before it is up is the hardest moment."""
     port = free_port()
