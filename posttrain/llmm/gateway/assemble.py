@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from posttrain.llmm import ir
 from posttrain.llmm.gateway.engine import Piece, TokenLogprob
@@ -96,7 +95,7 @@ class Assembler:
             content = piece.logprobs.content or [] if piece.logprobs is not None else []
             sample.logprobs += [entry.logprob for entry in content]
             if piece.weight_versions:
-                sample.policy = tuple((_number(s.version), s.start, s.end) for s in piece.weight_versions)
+                sample.policy = tuple((self._number(s.version), s.start, s.end) for s in piece.weight_versions)
             if piece.finish_reason is not None:
                 sample.finish, sample.stop_reason = piece.finish_reason, piece.stop_reason
             visible = [token for token in ids if token not in self._model.ends]
@@ -180,13 +179,12 @@ class Assembler:
             return flow.ChoiceEnd(choice=index, stop="stop_sequence", stop_sequence=text)
         return flow.ChoiceEnd(choice=index, stop="tool_calls" if sample.calls else "end")
 
+    def _number(self, version: str | int) -> int:
+        """A version's number: engines give a label, which a trainer sets to one. One that is none tells nothing."""
+        return int(version) if str(version).isdecimal() else self._policy
+
     def _logprob(self, entry: TokenLogprob, *, top: bool) -> ir.Logprob:
         text = self._model.codec.token_text(entry.token_id)
         wanted = self._request.sampling.top_logprobs or 0
         others = tuple(self._logprob(other, top=False) for other in entry.top_logprobs[:wanted]) if top else None
         return ir.Logprob(token=text, logprob=entry.logprob, id=entry.token_id, bytes=tuple(text.encode()), top=others)
-
-
-def _number(version: Any) -> int:
-    """A version's number: engines give a label, which a trainer sets to one. -1 where it is none."""
-    return int(version) if str(version).isdecimal() else -1
