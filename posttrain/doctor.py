@@ -60,6 +60,7 @@ def checks(workspace: Path) -> list[Check]:
         *environments(CHECKOUT / "envs"),
         isolation(),
         limits(),
+        sandboxes(),
         port(PORT),
         fuse(),
         cluster(),
@@ -190,6 +191,26 @@ def limits() -> Check:
         advice = "what has no cgroup is not limited in pods: run as root, or let systemd delegate a cgroup to you"
         return Check("cgroups", "warn", f"{kind}: {reason}", advice)
     return Check("cgroups", "ok", f"{kind}: limits of pods and sandboxes are enforced")
+
+
+def sandboxes() -> Check:
+    """What keeps the code in a sandbox apart, and which of its limits hold here."""
+    from posttrain.isolation import bubblewrap, cgroups, seccomp
+    from posttrain.sandbox.local import overlay_refused
+
+    if reason := bubblewrap.refused(("--unshare-user", "--unshare-net")):
+        return Check("sandboxes", "warn", reason, "no sandbox can be made here: use the driver kubernetes")
+    if reason := seccomp.unavailable():
+        return Check("sandboxes", "warn", reason, "no sandbox is made without its filter")
+    lacking = []
+    if reason := cgroups.unavailable():
+        held = "limits of single processes stand in for memory and pids, none for cpu"
+        lacking.append(f"{reason}: {held}, and a call that runs out of time may leave a daemon until its sandbox ends")
+    if reason := overlay_refused():
+        lacking.append(f"no overlay ({reason}): a root directory can be read and not written")
+    if lacking:
+        return Check("sandboxes", "warn", "bubblewrap, with less than all limits", "; ".join(lacking))
+    return Check("sandboxes", "ok", "bubblewrap with cgroups, a seccomp filter and overlays")
 
 
 def port(number: int) -> Check:

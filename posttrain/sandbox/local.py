@@ -62,7 +62,8 @@ class LocalSandbox:
             handles.append(memory(seccomp.program(), "seccomp"))
             request = {"do": "start", "id": self.id, "argv": argv, "limits": layout.group_limits(self.spec)}
             self._line.ask(request | {"rlimits": self._limits}, handles, self._hear)
-            await asyncio.wait([self._ready, self._gone], timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [self._ready, self._gone]
+            await asyncio.wait(either, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not self._ready.done():
                 why = os.pread(said, 1 << 12, 0).decode(errors="replace").strip().replace("\n", "; ")
                 await self.stop()
@@ -304,12 +305,8 @@ class LocalSandbox:
         stderr = os.memfd_create("err", os.MFD_CLOEXEC)
         request = {"do": "call", "id": id, "sandbox": self.id, "function": function, "rlimits": {"RLIMIT_CORE": 0}}
         try:
-            self._line.ask(
-                request | arguments,
-                [stdin, stdout, stderr, *further],
-                lambda event: ended.done() or ended.set_result(event),
-            )
-            event = await asyncio.shield(ended)
+            self._line.ask(request | arguments, [stdin, stdout, stderr, *further], ended.set_result)
+            event = await ended
             if event["event"] != "ended" or event["code"] not in (0, 1):
                 end = self.end or (Outcome.infrastructure_error, event.get("detail") or _text(stderr) or "killed")
                 raise SandboxGone(end[1], end[0])

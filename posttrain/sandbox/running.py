@@ -203,10 +203,10 @@ class Running:
             self._stdin = -1
 
     async def _writable(self) -> None:
-        free: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_writer(self._stdin, lambda: free.done() or free.set_result(None))
+        free = asyncio.Event()
+        self._loop.add_writer(self._stdin, free.set)
         try:
-            await free
+            await free.wait()
         finally:
             with contextlib.suppress(ValueError):
                 self._loop.remove_writer(self._stdin)

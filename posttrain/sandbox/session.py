@@ -14,7 +14,7 @@ import asyncio
 import json
 import secrets
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from posttrain.errors import UserError
 from posttrain.sandbox.protocol import Outcome, Process, Sandbox, SandboxGone, Stream
@@ -109,7 +109,7 @@ class Session:
             await self._process.write(self._framed(code, word))
         except (BrokenPipeError, ConnectionResetError):
             return await self._lost(collected)
-        waiting = [collected.ended, self._replies.closed, collected.flooded]
+        waiting: list[asyncio.Future[Any]] = [collected.ended, self._replies.closed, collected.flooded]
         done, _ = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if collected.ended in done:
             status = collected.ended.result()
@@ -129,9 +129,8 @@ class Session:
         assert self._process is not None and self._replies is not None
         for hard in (False, True, False):
             await self._process.interrupt(hard=hard)
-            done, _ = await asyncio.wait(
-                [collected.ended, self._replies.closed], timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED
-            )
+            waiting: list[asyncio.Future[Any]] = [collected.ended, self._replies.closed]
+            done, _ = await asyncio.wait(waiting, timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
             if collected.ended in done:
                 return True
             if done:
@@ -165,7 +164,7 @@ class Session:
         word = secrets.token_hex(16)
         greeting = self._replies.expect(word, self._sandbox.spec.output_bytes)
         await self._process.write(self._framed("", word))
-        waiting = [greeting.ended, self._replies.closed]
+        waiting: list[asyncio.Future[Any]] = [greeting.ended, self._replies.closed]
         await asyncio.wait(waiting, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not greeting.ended.done():
             await self._end()
