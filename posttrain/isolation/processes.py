@@ -60,6 +60,14 @@ def descendants(pid: int) -> Iterator[int]:
         yield from descendants(child)
 
 
+def session_of(pid: int) -> int:
+    """The session that the process is in; 0 where it has gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3])
+    except OSError:
+        return 0
+
+
 def sweep_below(pid: int, value: str) -> None:
     """Kill every marked descendant of `pid` until none is left."""
     while found := list(marked(value, descendants(pid))):

@@ -23,6 +23,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 import traceback
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,7 @@ from posttrain.isolation.launcher.sources import Sources
 
 FIRST = 10  # the descriptor that the first of those sent along becomes in bubblewrap
 _MAX_DESCRIPTORS = 64
+_SWEEP_SECONDS = 5.0
 
 JSON = dict[str, Any]
 
@@ -254,13 +256,28 @@ class Launcher:
         if number == signal.SIGKILL and not below:
             if tracked:
                 sandbox.group.kill_call(request["call"])
-            for each in [*processes.descendants(pid), pid]:
-                processes.send(each, signal.SIGKILL)
+            else:
+                self._sweep(sandbox, pid)
+            processes.send(pid, signal.SIGKILL)
             return
         spared = {pid, *(processes.children(pid) if below else [])}
         for each in sandbox.group.members(request["call"]) if tracked else processes.descendants(pid):
             if each not in spared:
                 processes.send(each, number)
+
+    def _sweep(self, sandbox: _Sandbox, pid: int) -> None:
+        """Without a group to tell a call's processes by: those below it, and those of its session that have lost
+        their parents. What has begun a session of its own and lost its parents too goes with the sandbox."""
+        sessions, until = set(processes.children(pid)), time.monotonic() + _SWEEP_SECONDS
+        while time.monotonic() < until:
+            orphans = [p for p in processes.descendants(sandbox.bubblewrap) if processes.session_of(p) in sessions]
+            found = [*processes.descendants(pid), *orphans]
+            if not found:
+                return
+            for each in found:
+                processes.send(each, signal.SIGSTOP)  # first, so that none starts another meanwhile
+            for each in found:
+                processes.send(each, signal.SIGKILL)
 
     def _do_stop(self, request: JSON, _: list[int]) -> None:
         sandbox = self._sandboxes.get(request["sandbox"])
