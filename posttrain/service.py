@@ -14,6 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from posttrain.errors import UserError
 
+UNREADABLE: dict[int | str, dict[str, Any]] = {
+    400: {"description": "The body is no text."},
+    411: {"description": "The body's length is not told."},
+    413: {"description": "The body is too large."},
+}
 _GRACE = 20  # seconds for requests in flight after SIGTERM
 
 

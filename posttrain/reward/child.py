@@ -19,6 +19,7 @@ from typing import Any
 
 _HARMLESS = r"(?:sin|cos|tan|exp|log|ln|sqrt|abs)"
 _CALL = re.compile(rf"(?<![A-Za-z_])(?!{_HARMLESS}\s*\()[A-Za-z]\w*\s*\(|[\])'\"]\s*\(")
+_COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[A-Za-z]+\*?\})?")  # of LaTeX, with a name in braces behind it
 _PROSE = re.compile(r"[A-Za-z]{4,}|[A-Za-z]{2,}\s+[A-Za-z]{2,}|\n|[.;:?]\s")
 _ATTRIBUTE = re.compile(r"\.\s*[A-Za-z_]|__|[{}@`;]|\blambda\b|\bimport\b")
 
@@ -52,6 +53,21 @@ def _known(name: str) -> bool:
     return name in DATASETS and _dataset(name) is not None
 
 
+def _prepare(what: str) -> bool:
+    """Load the libraries of one lane."""
+    if what == "math":
+        _math("1", "1")
+    elif what == "units":
+        _units()
+    elif what == "patterns":
+        import jsonschema  # noqa: F401
+    elif what == "reasoning_gym":
+        import reasoning_gym  # noqa: F401
+    elif what == "preference":
+        import transformers  # noqa: F401
+    return True
+
+
 def _math(answer: str, given: str) -> dict[str, Any]:
     from math_verify import verify
 
@@ -71,7 +87,7 @@ def _expressions(text: str) -> list[Any]:
     an answer which is an expression and nothing else is given some."""
     from math_verify import parse
 
-    bare = not re.search(r"\$|\\boxed|\\\(|\\\[", text) and not _PROSE.search(re.sub(r"\\[A-Za-z]+", " ", text))
+    bare = not re.search(r"\$|\\boxed|\\\(|\\\[", text) and not _PROSE.search(_COMMAND.sub(" ", text))
     forms = (f"${text}$", text) if bare else (text, f"${text}$")
     return next(filter(None, (parse(form, parsing_timeout=None) for form in forms)), [])
 
@@ -215,10 +231,11 @@ def _invalid(why: str) -> dict[str, Any]:
 
 
 QUESTIONS: dict[str, Callable[..., Any]] = {
-    "known": _known, "math": _math, "reasoning_gym": _reasoning_gym, "regex": _regex, "json_schema": _json_schema,
-    "quantity": _quantity, "function": _function, "function_version": _function_version, "preference": _preference,
+    "prepare": _prepare, "known": _known, "math": _math, "reasoning_gym": _reasoning_gym, "regex": _regex,
+    "json_schema": _json_schema, "quantity": _quantity, "function": _function,
+    "function_version": _function_version, "preference": _preference,
 }  # fmt: skip
-_LOADING = ("known", "function_version")  # their time is the libraries', not an answer's
+_LOADING = ("prepare", "known", "function_version")  # their time is the libraries', not an answer's
 
 
 def _serve(seconds: float, memory: int) -> None:

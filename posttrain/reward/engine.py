@@ -11,7 +11,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from posttrain.reward.isolated import START_LIMIT, TIME_LIMIT, Child, GaveUp
+from posttrain.reward.isolated import MEMORY, START_LIMIT, TIME_LIMIT, Child, GaveUp
 from posttrain.reward.model import Finding, Problem, Question, Status
 from posttrain.reward.settings import Lane, RewardSettings
 from posttrain.reward.verifiers.base import Tools, Verifier
@@ -23,7 +23,6 @@ from posttrain.reward.verifiers.rules import Exact, JsonSchema, Math, Numeric, R
 from posttrain.reward.verifiers.unit_tests import UnitTests
 
 log = logging.getLogger(__name__)
-_LATER = 2.0  # seconds: a child's own limit comes first, so that the child is free again when its turn is
 
 
 class Busy(Exception):
@@ -33,15 +32,16 @@ class Busy(Exception):
 class Turns:
     """A lane at work: so many at once, each in a thread of its own with a child of its own, both made when needed."""
 
-    def __init__(self, name: str, lane: Lane, longest: int, path: str):
+    def __init__(self, name: str, lane: Lane, longest: int, path: str, prepare: str | None):
         self.name, self.lane, self.waiting = name, lane, 0
         self._longest = longest
+        self._clock = lane.seconds if prepare is None else None  # else each question's time is taken by its child
         self._turns = asyncio.Semaphore(lane.concurrency)
         self._threads = ThreadPoolExecutor(lane.concurrency, thread_name_prefix=f"lane-{name}")
         own = name.startswith(("function:", "preference:"))  # not an answer's time but the verifier's, by the clock
         heavy = name.startswith("preference:")
         self._children = [
-            Child(seconds=0 if own else TIME_LIMIT, path=path, **({"memory": 0} if heavy else {}))
+            Child(seconds=0 if own else TIME_LIMIT, memory=0 if heavy else MEMORY, path=path, prepare=prepare or "")
             for _ in range(lane.concurrency)
         ]
 
@@ -50,7 +50,7 @@ class Turns:
             raise Busy(self.name)
         self.waiting += 1
         try:
-            async with self._turns, asyncio.timeout(self.lane.seconds + _LATER):
+            async with self._turns, asyncio.timeout(self._clock):
                 return await verifier.verify(question, tools)
         except TimeoutError:
             raise Problem(Status.timed_out, f"took longer than {self.lane.seconds:g} s") from None
@@ -137,7 +137,8 @@ class Engine:
         name = verifier.lane
         if name not in self.turns:
             lane = self._settings.lanes.get(name) or verifier.usual
-            self.turns[name] = Turns(name, lane, self._settings.longest_queue, self._settings.function_path)
+            s = self._settings
+            self.turns[name] = Turns(name, lane, s.longest_queue, s.function_path, verifier.prepare)
         return self.turns[name]
 
     def _driver(self) -> Any:

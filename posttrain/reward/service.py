@@ -17,7 +17,7 @@ from posttrain.reward import api
 from posttrain.reward.desk import Desk
 from posttrain.reward.model import Status
 from posttrain.reward.settings import RewardSettings
-from posttrain.service import limit_bodies
+from posttrain.service import UNREADABLE, limit_bodies
 
 _BUSY: dict[int | str, dict[str, Any]] = {503: {"model": api.Detail, "description": "Too many verdicts wait."}}
 
@@ -31,7 +31,10 @@ def create_app(settings: RewardSettings) -> FastAPI:
         async with desk:
             yield
 
-    app = FastAPI(title="Reward service", version="1", lifespan=lifespan, summary="Verdicts, each computed once.")
+    app = FastAPI(
+        title="Reward service", version="1", lifespan=lifespan, summary="Verdicts, each computed once.",
+        responses=UNREADABLE,
+    )  # fmt: skip
     app.state.desk = desk
     limit_bodies(app, settings.largest_bytes)
 

@@ -28,12 +28,18 @@ class Tools:
 
 class Verifier(Protocol):
     """`lane` names whom it shares its processes and its turn with; `usual` is that lane unless settings say otherwise.
+    `prepare` is what the lane's processes load before the first question; None where it puts none to a process, so
+    that the lane's time is taken by the clock around it.
 
     `version` changes whenever the same question may come out otherwise.
     """
 
-    lane: str
-    usual: Lane
+    @property
+    def lane(self) -> str: ...
+    @property
+    def usual(self) -> Lane: ...
+    @property
+    def prepare(self) -> str | None: ...
 
     async def version(self, question: Question, tools: Tools) -> str: ...
 

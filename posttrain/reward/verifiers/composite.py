@@ -26,7 +26,7 @@ class Composite:
     """metadata: {"parts": [{"verifier", "weight", "name", "answer", "metadata"}]}; answer and metadata of a part are
     the question's own unless given. It holds no turn of its own while its parts wait for theirs."""
 
-    lane, usual = "", Lane()
+    lane, usual, prepare = "", Lane(), None
 
     async def version(self, question: Question, tools: Tools) -> str:
         """One for the parts' together."""

@@ -16,7 +16,7 @@ from posttrain.reward.verifiers.base import Tools, asked, extract
 class Function:
     """One of the functions that the settings name."""
 
-    usual = Lane(concurrency=1)
+    usual, prepare = Lane(concurrency=1), ""
 
     def __init__(self, name: str):
         self._name, self.lane = name, f"function:{name}"

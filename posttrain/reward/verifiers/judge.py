@@ -42,6 +42,8 @@ class _Again(Exception):
 class Judge:
     """metadata: {"question": what was asked, "rubric": what counts}; `answer`, where given, is shown as a reference."""
 
+    prepare = None
+
     def __init__(self, name: str, settings: JudgeSettings):
         self._settings, self.lane = settings, f"judge:{name}"
         self.usual = Lane(concurrency=16, seconds=settings.seconds * settings.tries * settings.samples)

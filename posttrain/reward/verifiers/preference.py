@@ -14,7 +14,7 @@ from posttrain.reward.verifiers.base import Tools, asked
 class Preference:
     """metadata: {"messages": the conversation before the answer} or {"question": text}."""
 
-    usual = Lane(concurrency=1, seconds=600.0)
+    usual, prepare = Lane(concurrency=1, seconds=600.0), "preference"
 
     def __init__(self, name: str, directory: str):
         self._directory, self.lane = directory, f"preference:{name}"

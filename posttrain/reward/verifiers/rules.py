@@ -20,7 +20,7 @@ _LONGEST_JSON = 200_000
 class Exact:
     """The text, blanks collapsed; metadata: {"ignore_case": bool}. `answer` may be one of several: {"accept": […]}."""
 
-    lane, usual = "rules", Lane(concurrency=64)
+    lane, usual, prepare = "rules", Lane(concurrency=64), None
 
     async def version(self, question: Question, tools: Tools) -> str:
         return "1"
@@ -40,7 +40,7 @@ class Numeric:
     """The number; metadata: {"tolerance": relative or absolute}. With {"unit": …}, or a unit in the answer, quantities
     are compared: {"unit_required": bool, "absolute": in the answer's unit}."""
 
-    lane, usual = "quantities", Lane(concurrency=1)
+    lane, usual, prepare = "quantities", Lane(concurrency=1), "units"
 
     async def version(self, question: Question, tools: Tools) -> str:
         return library("pint")
@@ -70,7 +70,7 @@ class Numeric:
 class Math:
     """An equal expression, by math-verify."""
 
-    lane, usual = "math", Lane(concurrency=1)
+    lane, usual, prepare = "math", Lane(concurrency=1), "math"
 
     async def version(self, question: Question, tools: Tools) -> str:
         return library("math-verify")
@@ -85,7 +85,7 @@ class Math:
 class ReasoningGym:
     """`reasoning_gym:DATASET`: the data set's own score, which may be a part of full marks."""
 
-    lane, usual = "reasoning_gym", Lane(concurrency=1)
+    lane, usual, prepare = "reasoning_gym", Lane(concurrency=1), "reasoning_gym"
 
     async def version(self, question: Question, tools: Tools) -> str:
         return library("reasoning-gym")
@@ -104,7 +104,7 @@ class ReasoningGym:
 class Regex:
     """The answer matches `metadata.pattern`, as a whole or, with {"search": true}, somewhere; {"flags": "ims"}."""
 
-    lane, usual = "patterns", Lane(concurrency=2)
+    lane, usual, prepare = "patterns", Lane(concurrency=2), "patterns"
 
     async def version(self, question: Question, tools: Tools) -> str:
         return "1"
@@ -130,7 +130,7 @@ class Regex:
 class JsonSchema:
     """The answer is JSON that fits `metadata.schema` (draft 2020-12 unless it names another)."""
 
-    lane, usual = "patterns", Lane(concurrency=2)
+    lane, usual, prepare = "patterns", Lane(concurrency=2), "patterns"
 
     async def version(self, question: Question, tools: Tools) -> str:
         return library("jsonschema")

@@ -57,7 +57,7 @@ class Ran:
 class UnitTests:
     """`driver` makes the sandboxes; it is called once, when the first is needed."""
 
-    lane, usual = "sandbox", Lane(concurrency=max(2, os.cpu_count() or 1), seconds=300.0)
+    lane, usual, prepare = "sandbox", Lane(concurrency=max(2, os.cpu_count() or 1), seconds=300.0), None
 
     def __init__(self, driver: Callable[[], Driver]):
         self._open = driver

@@ -17,7 +17,7 @@ from posttrain.rollout.tasks import api
 from posttrain.rollout.tasks.model import Outcome, State
 from posttrain.rollout.tasks.server import TaskServer
 from posttrain.rollout.tasks.settings import TaskServerSettings
-from posttrain.service import limit_bodies
+from posttrain.service import UNREADABLE, limit_bodies
 
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": api.Problem, "description": "There is no such thing."}}
 _LATE: dict[int | str, dict[str, Any]] = {
@@ -40,7 +40,10 @@ def create_app(settings: TaskServerSettings) -> FastAPI:
         async with server:
             yield
 
-    app = FastAPI(title="TaskServer", version="1", lifespan=lifespan, summary="Work by leases; each task ends once.")
+    app = FastAPI(
+        title="TaskServer", version="1", lifespan=lifespan, summary="Work by leases; each task ends once.",
+        responses=UNREADABLE,
+    )  # fmt: skip
     app.state.server = server
     limit_bodies(app, settings.largest_bytes)
 

@@ -66,7 +66,7 @@ class Worker:
         self._room = threading.Semaphore(concurrency)
         self._reports: queue.SimpleQueue[Report | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._beat = 10.0  # seconds between heartbeats, until a lease says otherwise
+        self._beat = 1.0  # seconds between heartbeats; a lease says how often it must be heard of
 
     def stop(self) -> None:
         """Lease nothing more; `run` returns once what is under way has ended."""
@@ -112,7 +112,7 @@ class Worker:
 
     def _begin(self, lease: Lease) -> Job:
         job = Job(lease)
-        self._beat = min(self._beat, lease.lease_seconds / 3)
+        self._beat = lease.lease_seconds / 3
         with self._lock:
             self._jobs[lease.attempt] = job
         return job
