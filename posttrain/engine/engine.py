@@ -6,26 +6,21 @@ look at them, and one at a time drives each.
 
 from __future__ import annotations
 
-import json
-import random
 import re
 import shutil
-import string
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from posttrain.engine import operations, retrying
-from posttrain.engine.expressions.dates import shown
+from posttrain.engine.following import read_logs
 from posttrain.engine.linting import lint
 from posttrain.engine.manifest import Manifest, Objects
-from posttrain.engine.manifest.yaml import read_documents
-from posttrain.engine.nodes import FULFILLED, POD, Node
+from posttrain.engine.nodes import FULFILLED, POD
+from posttrain.engine.objects import letters, with_parameters, workflow_object, workflow_of
 from posttrain.engine.pods import PodRunner
 from posttrain.engine.run.controller import Controller
 from posttrain.engine.run.launch import clear
@@ -91,7 +86,7 @@ class Engine:
 
     def _objects(self, store: RunStore) -> Objects:
         objects = Objects()
-        for document in read_documents((store.directory / "manifest.yaml").read_text(encoding="utf-8"))[:-1]:
+        for document in store.manifest()[:-1]:
             objects.add(document)
         return objects
 
@@ -143,25 +138,7 @@ class Engine:
 
         `node` is a node's name, display name or id. Raises UserError where there is none.
         """
-        store = self.store(name)
-        seen: dict[Path, int] = {}
-        while True:
-            over = not follow or (self.get(name)["status"].get("phase") in FULFILLED and not store.held())
-            for one, log in self._log_files(store, node):
-                yield from ((one["displayName"], line) for line in _new_lines(log, seen, last=over))
-            if over:
-                return
-            time.sleep(0.3)
-
-    def _log_files(self, store: RunStore, wanted: str | None) -> Iterator[tuple[Node, Path]]:
-        nodes = [one for one in store.read().nodes.values() if one["type"] == POD]
-        if wanted is not None:
-            nodes = [one for one in nodes if wanted in (one["name"], one["displayName"], one["id"])]
-            if not nodes:
-                raise UserError("there is no such node with a pod", field="node", value=wanted)
-        for one in nodes:
-            for log in sorted((store.pods / one["id"] / "logs").glob("*")):
-                yield one, log
+        return read_logs(self.store(name), node, follow=follow)
 
     # -- operating
 
@@ -219,12 +196,12 @@ class Engine:
     def resubmit(self, name: str, parameters: Mapping[str, str] | None = None, new_name: str | None = None) -> str:
         """A new run of what `name` was made from; gives its name."""
         store = self.store(name)
-        documents = read_documents((store.directory / "manifest.yaml").read_text(encoding="utf-8"))
+        documents = store.manifest()
         objects = self._objects(store)
         document = documents[-1]
         if new_name is None:
             stem = re.sub(r"-[a-z0-9]{5}$", "", name)
-            new_name = f"{stem}-{_letters()}"
+            new_name = f"{stem}-{letters()}"
         return self.submit(Manifest(document, objects, file=f"run {name}"), parameters, new_name)
 
     def delete(self, name: str) -> None:
@@ -268,61 +245,3 @@ def _end_left_over(store: RunStore, state: RunState) -> Callable[[], None]:
             time.sleep(0.1)
 
     return wait
-
-
-def _letters() -> str:
-    return "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
-
-
-def _new_lines(log: Path, seen: dict[Path, int], *, last: bool) -> Iterator[str]:
-    with log.open("rb") as file:
-        file.seek(seen.get(log, 0))
-        data = file.read()
-    whole = len(data) if last else data.rfind(b"\n") + 1
-    seen[log] = seen.get(log, 0) + whole
-    yield from data[:whole].decode(errors="replace").splitlines()
-
-
-def with_parameters(arguments: JSON, parameters: Mapping[str, str]) -> JSON:
-    """Arguments with some parameters' values replaced, or added."""
-    listed = [dict(one) for one in arguments.get("parameters") or []]
-    known = {one["name"]: one for one in listed}
-    for name, value in parameters.items():
-        if name in known:
-            known[name].pop("valueFrom", None)
-            known[name]["value"] = str(value)
-        else:
-            listed.append({"name": name, "value": str(value)})
-    return {**arguments, "parameters": listed} if listed else arguments
-
-
-def workflow_of(manifest: Manifest, parameters: Mapping[str, str], name: str | None, namespace: str) -> JSON:
-    """The Workflow object of a new run. Raises UserError for a manifest that describes no run."""
-    document = deepcopy(manifest.document)
-    if document["kind"] == "CronWorkflow":
-        raise UserError(
-            "a CronWorkflow makes runs by its schedule", field=manifest.file, remedy="use posttrain schedule"
-        )
-    metadata = document["metadata"]
-    chosen = name or metadata.get("name") or f"{metadata['generateName']}{_letters()}"
-    kept = {key: metadata[key] for key in ("labels", "annotations", "generateName") if metadata.get(key)}
-    spec = {**document["spec"], "arguments": with_parameters(document["spec"].get("arguments") or {}, parameters)}
-    return {
-        "apiVersion": "argoproj.io/v1alpha1",
-        "kind": "Workflow",
-        "metadata": {
-            "name": chosen, "namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": shown(time.time()),
-            **kept,
-        },
-        "spec": spec if spec["arguments"] else {key: value for key, value in spec.items() if key != "arguments"},
-        "status": {},
-    }  # fmt: skip
-
-
-def workflow_object(state: RunState) -> JSON:
-    """A run as Argo gives it, with its progress."""
-    workflow = json.loads(json.dumps(state.workflow))
-    pods = [one["phase"] for one in state.nodes.values() if one["type"] == POD]
-    if state.status.get("phase"):
-        workflow["status"]["progress"] = f"{pods.count('Succeeded')}/{len(pods)}"
-    return workflow

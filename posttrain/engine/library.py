@@ -19,9 +19,14 @@ class TemplateNotFound(LookupError):
     """A template that nobody defines; the message is the controller's."""
 
 
+def kinds_of(template: JSON) -> list[str]:
+    """The kinds of body that a template has: one, if all is well. No groups are no steps."""
+    return [kind for kind in KINDS if template.get(kind) is not None and template[kind] != []]
+
+
 def kind_of(template: JSON) -> str | None:
     """Which kind of body a template has, or None."""
-    return next((kind for kind in KINDS if template.get(kind) is not None), None)
+    return next(iter(kinds_of(template)), None)
 
 
 @dataclass(frozen=True)

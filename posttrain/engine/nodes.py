@@ -37,7 +37,8 @@ def bad(node: Node) -> bool:
 
 
 def hooked(node: Node) -> bool:
-    return bool((node.get("nodeFlag") or {}).get("hooked"))
+    """Whether it hangs under another as its hook (an attempt of a hook hangs under the hook's Retry node)."""
+    return bool((node.get("nodeFlag") or {}).get("hooked")) and not retried(node)
 
 
 def retried(node: Node) -> bool:
@@ -73,6 +74,11 @@ def display_name(name: str, boundary_name: str | None) -> str:
     if boundary_name is None:
         return name
     return _SEPARATOR.sub("", name.removeprefix(boundary_name))
+
+
+def within(name: str, boundary: str) -> bool:
+    """Whether a node of this name stands inside the template whose node is `boundary`."""
+    return name.startswith((f"{boundary}.", f"{boundary}[", f"{boundary}("))
 
 
 def task_name(name: str) -> str:

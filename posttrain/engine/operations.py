@@ -59,10 +59,14 @@ def take_orders(store: RunStore) -> Callable[[Controller], None]:
         except FileNotFoundError:
             return
         for name in names:
-            order = json.loads((store.orders / name).read_text())
+            try:
+                order = json.loads((store.orders / name).read_text())
+                carry_out, arguments = OPERATIONS[order["operation"]], order["arguments"]
+            except (ValueError, KeyError, TypeError):
+                raise UserError("is damaged", field=str(store.orders / name), remedy="delete it") from None
             answer: JSON = {"ok": True}
             try:
-                OPERATIONS[order["operation"]](run, **order["arguments"])
+                carry_out(run, **arguments)
             except UserError as error:
                 answer = {"ok": False, "error": error.problem}
             run.commit()
@@ -84,24 +88,24 @@ def stop(run: Controller, selector: str = "", message: str = "") -> None:
         for node in _suspended(run, selector):
             run.suspended_bodies[node["id"]].end("Failed", message)
     else:
-        run.shut_down("Stop")
+        run.interruptions.shut_down("Stop")
 
 
 def terminate(run: Controller) -> None:
     _not_over(run)
-    run.shut_down("Terminate")
+    run.interruptions.shut_down("Terminate")
 
 
 def suspend(run: Controller) -> None:
     _not_over(run)
-    run.suspend()
+    run.interruptions.suspend()
 
 
 def resume(run: Controller, selector: str = "") -> None:
     """Let go of the suspended nodes that are meant; without a selector of all, and of the workflow itself."""
     _not_over(run)
     if not selector:
-        run.resume()
+        run.interruptions.resume()
     for node in _suspended(run, selector) if selector else list(_waiting(run)):
         try:
             if node.get("outputs"):

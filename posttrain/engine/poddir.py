@@ -22,6 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from posttrain.engine.podspec import PodStatus
+from posttrain.errors import UserError
 from posttrain.isolation import processes
 
 BELL = ".bell"
@@ -40,6 +41,8 @@ class PodDirectory:
                 return PodStatus(**json.load(source))
         except FileNotFoundError:
             return PodStatus()
+        except (ValueError, TypeError):
+            raise self._damaged("status.json") from None
 
     def write_status(self, status: PodStatus, id: str) -> None:
         """Replace the status and ring the bell. On a full disk the reserve is given up for it."""
@@ -63,8 +66,11 @@ class PodDirectory:
             line, newline, _ = source.read(_CLAIM_BYTES).partition(b"\n")
         if not newline:
             return None
-        pid, started = line.split()
-        return int(pid), int(started)
+        try:
+            pid, started = map(int, line.split())
+        except ValueError:
+            raise self._damaged("lock") from None
+        return pid, started
 
     def request_stop(self, grace: float) -> None:
         self._replace("stop", str(grace).encode())
@@ -119,6 +125,10 @@ class PodDirectory:
         """Keep what a defect of ours left behind."""
         with contextlib.suppress(OSError), open(f"{self.path}/supervisor.log", "a", encoding="utf-8") as out:
             out.write(text)
+
+    def _damaged(self, name: str) -> UserError:
+        remedy = f"put back a copy of it, or delete {self.path} to have the step run again"
+        return UserError("is damaged", field=f"{self.path}/{name}", remedy=remedy)
 
     def _replace(self, name: str, data: bytes) -> None:
         beside = f"{self.path}/.{name}.{os.getpid()}"

@@ -22,13 +22,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from posttrain.contract.files import write_atomic
+from posttrain.engine.manifest.yaml import read_documents
 from posttrain.engine.run.state import RunState, replay
 from posttrain.errors import UserError
 
 JSON = dict[str, Any]
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
 _SYNC_SECONDS = 0.5
 _SNAPSHOT_SECONDS = 5.0
+
+
+def damaged(path: Path, place: str = "") -> UserError:
+    """What to say of a file of the store that is not as it was written."""
+    where = f"{path}:{place}" if place else str(path)
+    return UserError("is damaged", field=where, remedy="put back a copy of it, or submit the workflow again")
 
 
 class RunStore:
@@ -112,21 +122,34 @@ class RunStore:
         try:
             workflow = json.loads(path.read_text(encoding="utf-8"))
             times = workflow.pop("times", {})
+            started, finished = times.get("started", {}), times.get("finished", {})
             sequence = int(workflow["metadata"]["resourceVersion"])
+            RunState(workflow)
         except FileNotFoundError:
             raise UserError("there is no such run", field="run", value=self.directory.name) from None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise UserError(
-                "is damaged", field=str(path), remedy="put back a copy of it, or submit the workflow again"
-            ) from None
-        started, finished = times.get("started", {}), times.get("finished", {})
+        except _DAMAGE:
+            raise damaged(path) from None
         for entry in self.entries(sequence):
-            replay(workflow, entry["ops"], started, finished)
+            try:
+                replay(workflow, entry["ops"], started, finished)
+            except _DAMAGE:
+                raise damaged(self.directory / "events.jsonl", f"entry {entry['seq']}") from None
             sequence = entry["seq"]
         self._sequence = sequence
         state = RunState(workflow)
         state.started, state.finished = started, finished
         return state
+
+    def manifest(self) -> list[JSON]:
+        """The documents of the manifest that the run was made from. Raises UserError where it is damaged."""
+        path = self.directory / "manifest.yaml"
+        try:
+            documents = read_documents(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            raise damaged(path) from None
+        if not documents or not all(isinstance(one, dict) for one in documents):
+            raise damaged(path)
+        return documents
 
     def entries(self, after: int = 0) -> Iterator[JSON]:
         """The journal's entries behind number `after`. Raises UserError where a line in its midst is damaged."""
@@ -139,12 +162,8 @@ class RunStore:
                     entry = json.loads(line)
                     if entry["seq"] > after:
                         yield entry
-                except (ValueError, KeyError, TypeError):
-                    raise UserError(
-                        "is damaged",
-                        field=f"{path}:{number}",
-                        remedy="put back a copy of it, or submit the workflow again",
-                    ) from None
+                except _DAMAGE:
+                    raise damaged(path, str(number)) from None
 
     def open_journal(self) -> None:
         """Ready the journal for writing; what a crash cut short is cut off. The lock must be held."""

@@ -1,6 +1,6 @@
 """Mutexes and semaphores, shared by all runs of a workspace.
 
-A lock is a small file that says who holds it and who waits, in order; it is changed under flock. Who
+A lock is a small file that says who holds it and who waits, in order; it is replaced under flock. Who
 holds a lock keeps it when its engine is killed, since the run can be resumed; a run that has ended,
 or whose directory is gone, holds nothing.
 """
@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from posttrain.contract.files import write_atomic
+from posttrain.errors import UserError
 
 JSON = dict[str, Any]
 
@@ -109,16 +112,17 @@ class Locks:
     def _open(self, name: str, *, quoted: bool = False) -> Iterator[JSON]:
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / f"{name if quoted else quote(name, safe='')}.json"
-        with path.open("a+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            text = file.read()
-            state = json.loads(text) if text else {"holders": [], "waiting": []}
-            for part in ("holders", "waiting"):
-                state[part] = [one for one in state[part] if (self.runs / one["run"] / "workflow.json").exists()]
+        with open(f"{path}.flock", "a", encoding="utf-8") as guard:
+            fcntl.flock(guard, fcntl.LOCK_EX)
+            text = path.read_text(encoding="utf-8") if path.exists() else '{"holders": [], "waiting": []}'
+            try:
+                state = json.loads(text)
+                for part in ("holders", "waiting"):
+                    state[part] = [one for one in state[part] if (self.runs / one["run"] / "workflow.json").exists()]
+            except (ValueError, KeyError, TypeError):
+                remedy = "delete it once no run that is under way holds the lock"
+                raise UserError("is damaged", field=str(path), remedy=remedy) from None
             yield state
             written = json.dumps(state)
             if written != text:
-                file.seek(0)
-                file.truncate()
-                file.write(written)
+                write_atomic(path, written)

@@ -22,12 +22,24 @@ Environment = Mapping[str, Any]
 
 def evaluate(text: str, environment: Environment) -> Any:
     """The value of an expr-lang expression. Raises ExpressionError."""
-    return _Evaluation(environment).value(parse_expression(text))
+    return _value(_Evaluation(environment), parse_expression(text))
+
+
+def _value(evaluation: _Evaluation, tree: Node) -> Any:
+    """The value of a whole tree. What Python makes of values without measure or sense is an ExpressionError, too."""
+    try:
+        return evaluation.value(tree)
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise ExpressionError(str(error) or type(error).__name__) from None
 
 
 def evaluate_bool(text: str, environment: Environment) -> bool:
-    """The value of an expression that must be true or false."""
-    value = evaluate(text, environment)
+    """The value of an expression that must be true or false. Raises ExpressionError."""
+    tree = parse_expression(text)
+    try:
+        value = _value(_Evaluation(environment), tree)
+    except ExpressionError as error:
+        raise ExpressionError(f"unable to evaluate expression '{text}': {error}") from None
     if not isinstance(value, bool):
         raise ExpressionError(f"unable to cast expression result '{to_text(value)}' to bool")
     return value
@@ -43,7 +55,7 @@ def decide(when: str) -> bool:
         hint = ' (hint: try wrapping the affected expression in quotes ("))' if "Invalid token" in str(error) else ""
         raise ExpressionError(f"Invalid 'when' expression '{when}': {error}{hint}") from None
     try:
-        value = _Condition({}).value(tree)
+        value = _value(_Condition({}), tree)
     except ExpressionError as error:
         raise ExpressionError(f"Failed to evaluate 'when' expresion '{when}': {error}") from None
     if not isinstance(value, bool):
@@ -241,7 +253,7 @@ def fetch(owner: Any, key: Any) -> Any:
         return owner[key]
     if isinstance(owner, GoTime) and isinstance(key, str):
         return owner.method(key)
-    raise ExpressionError(f"cannot fetch {to_text(key)} from {type_name(owner)}")
+    raise ExpressionError(f"cannot fetch {to_text(key)} from {'<nil>' if owner is None else type_name(owner)}")
 
 
 def operate(operator: str, left: Any, right: Any) -> Any:
@@ -282,9 +294,11 @@ def _compute(operator: str, left: Any, right: Any) -> Any:
             return left / right
         case "**":
             try:
-                return float(left) ** float(right)
-            except (OverflowError, ZeroDivisionError):
+                return math.pow(left, right)
+            except OverflowError:
                 return math.inf
+            except ValueError:  # a root of a negative number, or zero to a negative power
+                return math.inf if left == 0 else math.nan
         case "%" if _is_int(left) and _is_int(right):
             if right == 0:
                 raise ExpressionError("integer divide by zero")
@@ -408,8 +422,11 @@ class _Condition(_Evaluation):
         if operator in ("|", "&", "^", "<<", ">>"):
             first, second = int(left), int(right)
             bits = {"|": first | second, "&": first & second, "^": first ^ second}
-            shifts = {"<<": lambda: first << second, ">>": lambda: first >> second}
-            return float(bits[operator] if operator in bits else shifts[operator]())
+            if operator in bits:
+                return float(bits[operator])
+            if not 0 <= second < 64:
+                return 0.0
+            return float(first << second if operator == "<<" else first >> second)
         if operator == "%":
             return math.fmod(left, right) if right else math.nan
         return operate(operator, left, right)

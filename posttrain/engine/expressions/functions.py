@@ -35,6 +35,22 @@ def pattern(text: str) -> re.Pattern[str]:
     return re.compile(python, re.ASCII)
 
 
+MOST = 1_000_000  # letters or elements that one call makes, as expr-lang's memory budget
+
+
+def affordable(count: int) -> int:
+    """The count, unless it is more than a call may make (ValueError)."""
+    if count > MOST:
+        raise ValueError("memory budget exceeded")
+    return count
+
+
+def repeated(text: str, times: int) -> str:
+    """The text so many times."""
+    affordable(len(text) * times)
+    return text * times
+
+
 def type_of(value: Any) -> str:
     """expr-lang's `type`: nil, bool, int, float, string, array, map, time, func."""
     for kind, name in ((bool, "bool"), (int, "int"), (float, "float"), (str, "string"), (list, "array")):
@@ -203,7 +219,7 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "split": lambda text, by, limit=-1: _text(text).split(by, limit - 1 if limit > 0 else -1) if by else list(text),
     "splitAfter": lambda text, by: [one for one in re.split(f"(?<={re.escape(by)})", _text(text))],
     "replace": lambda text, old, new, limit=-1: _text(text).replace(old, new, limit),
-    "repeat": lambda text, times: _text(text) * min(times, 1_000_000),
+    "repeat": lambda text, times: repeated(_text(text), times),
     "join": lambda values, glue="": glue.join(_text(one) for one in _items(values)),
     "indexOf": lambda text, part: _text(text).find(part),
     "lastIndexOf": lambda text, part: _text(text).rfind(part),
@@ -232,7 +248,7 @@ BUILTINS: dict[str, Callable[..., Any]] = {
     "bitand": lambda a, b: a & b,
     "bitor": lambda a, b: a | b,
     "bitxor": lambda a, b: a ^ b,
-    "bitshl": lambda a, b: a << b,
+    "bitshl": lambda a, b: a << b if b < 64 else 0,
     "bitshr": lambda a, b: a >> b,
 }
 

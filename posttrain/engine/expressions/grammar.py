@@ -138,6 +138,8 @@ def _build(item: Any) -> Node:
     if kind == "expression":
         return _program([one for one in children if one is not None])
     if kind == "condition":
+        if len(children) > 1:
+            return Node("list", None, tuple(map(_build, children)))
         return _build(children[0]) if children and children[0] is not None else Node("nothing")
     if kind in ("number", "text", "name", "key_name", "pointer", "of_element", "w_number", "w_text", "w_word"):
         return _leaf(kind, str(children[0]))

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from posttrain.engine.expressions.dates import GoTime, parse_time
-from posttrain.engine.expressions.functions import _from_json, pattern, to_json_text, type_of
+from posttrain.engine.expressions.functions import _from_json, affordable, pattern, repeated, to_json_text, type_of
 from posttrain.engine.expressions.gotext import to_text
 
 
@@ -96,6 +96,7 @@ def _modulo(left: Any, right: Any) -> int:
 def _until_step(start: int, stop: int, step: int) -> list[int]:
     if step == 0 or (stop - start) * step < 0:
         return []
+    affordable((stop - start) // step)
     return list(range(start, stop, step))
 
 
@@ -146,7 +147,7 @@ def _split_map(separator: str, text: str) -> dict[str, str]:
 
 
 def _indent(width: int, text: str) -> str:
-    return textwrap.indent(text, " " * width, lambda line: True)
+    return textwrap.indent(text, repeated(" ", width), lambda line: True)
 
 
 def _abbreviate(width: int, text: str) -> str:
@@ -231,8 +232,13 @@ def _url(text: str) -> dict[str, Any]:
     return whole | {"hostname": parts.hostname or "", "opaque": "", "userinfo": user}
 
 
+def _sequence(first: int, last: int) -> range:
+    affordable(last - first)
+    return range(first, last + 1)
+
+
 def _random(letters: str) -> Callable[[int], str]:
-    return lambda count: "".join(random.choices(letters, k=count))
+    return lambda count: "".join(random.choices(letters, k=affordable(count)))
 
 
 SPRIG: dict[str, Callable[..., Any]] = {
@@ -249,7 +255,7 @@ SPRIG: dict[str, Callable[..., Any]] = {
     "trunc": _truncate,
     "abbrev": _abbreviate,
     "replace": lambda old, new, text: text.replace(old, new),
-    "repeat": lambda count, text: text * min(count, 1_000_000),
+    "repeat": lambda count, text: repeated(text, count),
     "nospace": lambda text: re.sub(r"\s", "", text),
     "initials": lambda text: "".join(word[0] for word in text.split()),
     "snakecase": lambda text: "_".join(_words(text)).lower(),
@@ -304,9 +310,7 @@ SPRIG: dict[str, Callable[..., Any]] = {
     "round": _round,
     "until": lambda stop: _until_step(0, stop, 1 if stop >= 0 else -1),
     "untilStep": _until_step,
-    "seq": lambda *bounds: " ".join(
-        map(str, range(*((1, bounds[0] + 1) if len(bounds) == 1 else (bounds[0], bounds[-1] + 1))))
-    ),
+    "seq": lambda *bounds: " ".join(map(str, _sequence(1 if len(bounds) == 1 else bounds[0], bounds[-1]))),
     "list": lambda *values: list(values),
     "first": lambda values: values[0] if values else None,
     "last": lambda values: values[-1] if values else None,

@@ -84,4 +84,5 @@ def holds(logic: str, results_of: Mapping[str, Mapping[str, bool]]) -> bool:
     try:
         return evaluate_bool(plain, {name.replace("-", "_"): words for name, words in results_of.items()})
     except ExpressionError as error:
-        raise DependsError(f"unable to evaluate expression '{plain}': {error}") from None
+        prefix = f"unable to evaluate expression '{plain}': "
+        raise DependsError(prefix + str(error).removeprefix(prefix)) from None

@@ -13,6 +13,7 @@ from posttrain.engine.templates import EVERYTHING, LENIENT, FlatScope, Substitut
 
 JSON = dict[str, Any]
 LOOPS = ("withItems", "withParam", "withSequence")
+MOST_ITEMS = 100_000  # of one loop: each is a node that is kept
 
 
 class LoopError(Exception):
@@ -96,6 +97,8 @@ def _sequence(sequence: JSON) -> list[str]:
         raise LoopError("neither end nor count was specified in withSequence")
     form = sequence.get("format") or "%d"
     step = 1 if start <= end else -1
+    if abs(end - start) >= MOST_ITEMS:
+        raise LoopError(f"a loop of {abs(end - start) + 1} items is more than the {MOST_ITEMS} that are carried")
     return [go_format(form, number) for number in range(start, end + step, step)]
 
 
@@ -132,6 +135,8 @@ def item_variables(item: Any) -> tuple[dict[str, str], str]:
         return {"item": to_json(item)}, "[" + " ".join(_member(one) for one in item) + "]"
     if isinstance(item, str):
         return {"item": item}, _member(item)
+    if item is None:
+        return {"item": "null"}, "[]"
     return {"item": _member(item)}, _member(item)
 
 

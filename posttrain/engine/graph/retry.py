@@ -84,7 +84,7 @@ def number(value: Any) -> int | None:
     if value is None:
         return None
     if not re.fullmatch(r"\s*-?\d+\s*", str(value)):
-        raise RetryError(f'strconv.ParseInt: parsing "{value}": invalid syntax')
+        raise RetryError(f"value '{value}' cannot be resolved to an int")
     return int(value)
 
 

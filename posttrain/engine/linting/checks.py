@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from posttrain.engine.cron.rules import schedule_problems
-from posttrain.engine.library import Library, Source, TemplateNotFound, executed_spec
+from posttrain.engine.library import Library, Source, TemplateNotFound, executed_spec, kinds_of
 from posttrain.engine.linting import scopes
 from posttrain.engine.linting.graphs import GraphChecks
 from posttrain.engine.linting.leaves import LeafChecks
@@ -212,7 +212,7 @@ class Checks:
 
     def template(self, template: JSON, source: Source, arguments: JSON | None, where: Path, called_at: Path) -> None:
         """One template, as it is called with these arguments."""
-        kinds = [kind for kind in scopes.KINDS if template.get(kind) is not None]
+        kinds = kinds_of(template)
         if len(kinds) != 1:
             word = "type is unknown" if not kinds else f"has multiple types ({', '.join(kinds)}): choose one of them"
             self.say(where, f"template '{template.get('name', '')}' {word}")
@@ -257,7 +257,7 @@ class Checks:
     def timeout(self, template: JSON, kind: str, where: Path) -> None:
         if not template.get("timeout"):
             return
-        if kind in ("dag", "steps"):
+        if kind in ("dag", "steps", "suspend"):
             self.say((*where, "timeout"), f"a {kind} template doesn't support the timeout field")
         elif re.fullmatch(r"[+-]?\d+", template["timeout"]):
             self.say(

@@ -49,7 +49,9 @@ def _whole_number(loader: Any, node: yaml.ScalarNode) -> int:
 def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+        if not isinstance(key, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a key must be a text", key.start_mark)
+        if key.tag != "tag:yaml.org,2002:merge":
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is there twice", key.start_mark)
             seen.add(key.value)

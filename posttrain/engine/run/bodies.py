@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from posttrain.engine.run.calls import Call
 
 JSON = dict[str, Any]
+DEADLINE = "Step exceeded its deadline"
 
 
 class Body:
@@ -60,6 +61,9 @@ class SuspendBody(Body):
                 self.run.state.change(node, {"outputs": {"parameters": supplied}})
         if node["phase"] in FULFILLED:
             return
+        if self.run.interruptions.overdue() and not self.call.on_exit:
+            self.run.state.mark(self.name, "Failed", DEADLINE)
+            return
         self.run.suspended_bodies[node["id"]] = self
         until = self._until(node)
         if until is not None and self.run.state.clock() >= until:
@@ -67,7 +71,7 @@ class SuspendBody(Body):
             return
         self.run.state.mark(self.name, "Running")
         if until is not None:
-            self.run.at(until, self._wake)
+            self.run.agenda.at(until, self._wake)
 
     def _offer_choices(self, node: Node) -> None:
         """An input whose value is a JSON parameter with an enum offers that enum, its first value by default."""
@@ -106,7 +110,7 @@ class SuspendBody(Body):
         if node is None or node["phase"] in FULFILLED:
             return
         if self.run.suspended:
-            self.run.when_resumed(self._wake)
+            self.run.interruptions.when_resumed(self._wake)
             return
         try:
             self._over()

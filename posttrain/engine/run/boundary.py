@@ -169,7 +169,7 @@ def outbound_nodes(node: Node, node_of: Callable[[str], Node | None]) -> list[st
             if not children:
                 return [node["id"]]
             found = [node_of(id) for id in children]
-            return [id for one in found if one is not None for id in outbound_nodes(one, node_of)]
+            return [id for one in found if one is not None and not hooked(one) for id in outbound_nodes(one, node_of)]
         case "Retry":
             return children[-1:]
     found = [node_of(id) for id in node.get("outboundNodes") or []]

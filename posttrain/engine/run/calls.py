@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from posttrain.engine.expressions import ExpressionError
 from posttrain.engine.expressions.dates import duration
-from posttrain.engine.graph import retry
 from posttrain.engine.library import POD_KINDS, Source, TemplateNotFound, kind_of
 from posttrain.engine.nodes import (
     ACTIVE,
-    BAD,
     DAG,
     FULFILLED,
     POD,
@@ -23,10 +20,9 @@ from posttrain.engine.nodes import (
     STEPS,
     SUSPEND,
     Node,
-    fulfilled,
-    hooked,
     pod_name,
 )
+from posttrain.engine.run.attempts import Attempts
 from posttrain.engine.run.errors import DepthExceeded, LimitReached, TemplateError, TimedOut
 from posttrain.engine.sync import SyncError
 from posttrain.engine.templates import (
@@ -34,7 +30,6 @@ from posttrain.engine.templates import (
     SubstitutionError,
     process_arguments,
     substitute,
-    substitute_parameters,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +81,7 @@ class Call:
         self.template: JSON = {}
         self.raw_template: JSON = {}
         self.body: Body | None = None
-        self.attempts: list[Body] = []
+        self.attempts = Attempts(self)
         self.holds_lock = False
         self.key: Any = None  # the owner's own
         self._told: tuple[str, bool] | None = None
@@ -119,7 +114,7 @@ class Call:
         self._prepare()
         node = self.node
         if node is not None and self._waited_too_long(node):
-            self._release()
+            self.release()
             self.run.state.mark(self.name, "Failed", "timeout")
             raise TimedOut("timeout")
         self.check_limits(node)
@@ -194,10 +189,10 @@ class Call:
         if boundary is None or (node is not None and node["phase"] in ACTIVE):
             return
         if boundary.template.get("failFast") and state.bad_children(boundary.id):
-            self.run.soon(boundary.check_fail_fast)
+            self.run.agenda.soon(boundary.check_fail_fast)
             raise LimitReached
         own = boundary.template.get("parallelism")
-        if own is not None and state.active_children(boundary.id) >= own:
+        if own is not None and own > 0 and state.active_children(boundary.id) >= own:
             raise LimitReached
 
     def _acquire(self, node: Node | None) -> bool:
@@ -216,10 +211,10 @@ class Call:
             kind = NODE_TYPES.get(kind_of(self.template) or "", SKIPPED)
             node = self.create(self.name, kind, "Pending", self.template, flags=self.flags)
         state.change(node, {"synchronizationStatus": {"waiting": waiting.lock}, "message": waiting.message})
-        self.run.wait_for_lock(self)
+        self.run.interruptions.wait_for_lock(self)
         return False
 
-    def _release(self) -> None:
+    def release(self) -> None:
         if self.template.get("synchronization"):
             self.run.locks.release(self.run.state.id_of(self.name))
             self.holds_lock = False
@@ -229,19 +224,18 @@ class Call:
         if self.retry_strategy is None:
             if self.body is None:
                 self.body = self.run.body_of(self, self.name, self.template, self.flags)
-            self._start_body(self.body)
+            self.start_body(self.body)
         else:
             if node is None:
                 self.create(self.name, RETRY, "Running", self.template, flags=self.flags)
             elif node["type"] == RETRY and node["phase"] == "Pending":
                 self.run.state.mark(self.name, "Running", "")
-            self._take_up_attempts()
-            self._next_attempt()
+            self.attempts.go_on()
         node = self.node
         assert node is not None
         return self._finish(node) if node["phase"] in FULFILLED else node
 
-    def _start_body(self, body: Body) -> None:
+    def start_body(self, body: Body) -> None:
         try:
             body.start()
         except TemplateError as error:
@@ -256,18 +250,18 @@ class Call:
             "Always" if (strategy or {}).get("expression") else "OnFailure"
         )
         if strategy is None or policy == "OnFailure":
-            self._release()
+            self.release()
             raise error
 
     # -- what bodies report
 
     def body_changed(self, body: Body) -> None:
         """The node of a body of this call has changed."""
-        if body in self.attempts:
-            self._attempt_changed(body)
+        if body is self.attempts.current:
+            self.attempts.changed()
         node = self.node
         if node is not None:
-            self._tell(node)
+            self.tell(node)
 
     def body_failed(self, body: Body, error: TemplateError) -> None:
         """A body ended in an error of the template's own, some time after it was started."""
@@ -278,7 +272,7 @@ class Call:
             return
         self.body_changed(body)
 
-    def _tell(self, node: Node) -> None:
+    def tell(self, node: Node) -> None:
         now = (node["phase"], bool(node.get("daemoned")))
         if now != self._told:
             self._told = now
@@ -287,104 +281,6 @@ class Call:
             self.owner.child_changed(self)
 
     def _finish(self, node: Node) -> Node:
-        self._release()
+        self.release()
         self._told = (node["phase"], bool(node.get("daemoned")))
         return node
-
-    # -- attempts
-
-    def _attempt_nodes(self) -> list[Node]:
-        node = self.node
-        assert node is not None
-        found = [self.run.state.nodes.get(id) for id in node.get("children") or []]
-        return [one for one in found if one is not None and not hooked(one)]
-
-    def _ended_attempts(self) -> list[retry.Attempt]:
-        state = self.run.state
-        return [
-            retry.Attempt(one, state.start_of(one), state.finish_of(one))
-            for one in self._attempt_nodes()
-            if one["phase"] in FULFILLED
-        ]
-
-    def _take_up_attempts(self) -> None:
-        """After a restart: a body for the attempt that was under way."""
-        nodes = self._attempt_nodes()
-        if not self.attempts and nodes and nodes[-1]["phase"] not in FULFILLED:
-            self._attempt(len(nodes) - 1, self._ended_attempts())
-
-    def _next_attempt(self) -> None:
-        """Start another attempt, wait for its time, or end the Retry node."""
-        node, state = self.node, self.run.state
-        if node is None or node["phase"] in FULFILLED:
-            return
-        nodes = self._attempt_nodes()
-        if nodes and nodes[-1]["phase"] not in FULFILLED:
-            return
-        ended = self._ended_attempts()
-        if not ended:
-            self._attempt(0, [])
-            return
-        try:
-            shutdown, overdue = self.run.shutdown, self.run.overdue()
-            decision = retry.after(self.retry_strategy or {}, ended, state.clock(), shutdown=shutdown, overdue=overdue)
-        except (retry.RetryError, ExpressionError) as error:
-            self._release()
-            state.mark(self.name, "Error", str(error))
-            raise TemplateError(str(error)) from None
-        match decision:
-            case retry.Done(phase, message):
-                state.change(node, {"outputs": ended[-1].node.get("outputs"), "daemoned": None})
-                state.mark(self.name, phase, message if phase in BAD else None)
-            case retry.Wait(until, message):
-                state.mark(self.name, node["phase"], message)
-                self.run.at(until, self._again)
-            case retry.Again(deadline):
-                if node.get("message"):
-                    state.mark(self.name, node["phase"], "")
-                self._attempt(len(nodes), ended, deadline)
-
-    def _again(self) -> None:
-        """The wait is over."""
-        if self.run.suspended:
-            self.run.when_resumed(self._again)
-            return
-        try:
-            self._next_attempt()
-        except TemplateError as error:
-            self.owner.child_failed(self, error)
-            return
-        node = self.node
-        if node is not None:
-            self._tell(node)
-
-    def _attempt(self, number: int, ended: list[retry.Attempt], deadline: float | None = None) -> None:
-        node = self.node
-        assert node is not None
-        name = f"{self.name}({number})"
-        self.run.state.add_child(node, self.run.state.id_of(name))
-        local = {f"lastRetry.{key}": text for key, text in retry.variables(ended, missing_code="0").items()}
-        local |= {"retries": str(number)}
-        if kind_of(self.template) in POD_KINDS:
-            local["pod.name"] = pod_name(self.run.state.name, name, self.template.get("name", ""))
-        flags = {**(self.flags or {}), "retried": True}
-        try:
-            template = substitute_parameters(self.template, self.run.globals, local)
-        except SubstitutionError as error:
-            self.create(name, SKIPPED, "Error", self.template, flags=flags, message=str(error))
-            raise TemplateError(str(error)) from None
-        body = self.run.body_of(self, name, template, flags)
-        body.deadline = deadline
-        self.attempts = [body]
-        self._start_body(body)
-        self._attempt_changed(body)
-
-    def _attempt_changed(self, body: Body) -> None:
-        state, node = self.run.state, self.node
-        attempt = state.node(body.name)
-        if node is None or attempt is None or node["phase"] in FULFILLED:
-            return
-        if attempt["phase"] in FULFILLED:
-            self.run.soon(self._again)
-        elif fulfilled(attempt) and not node.get("daemoned"):
-            state.change(node, {"phase": attempt["phase"], "daemoned": True})

@@ -11,6 +11,10 @@ class DepthExceeded(TemplateError):
     """Calls are nested too deeply."""
 
 
+class ExitHookBroken(TemplateError):
+    """The template of an exit hook cannot be started. Said once; after that the hook counts as over."""
+
+
 class TimedOut(TemplateError):
     """The node waited longer than its template allows."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from posttrain.engine.expressions import ExpressionError, evaluate_bool
 from posttrain.engine.nodes import Node, ended, fulfilled
 from posttrain.engine.run.calls import Call
-from posttrain.engine.run.errors import LimitReached, TemplateError
+from posttrain.engine.run.errors import ExitHookBroken, LimitReached, TemplateError
 from posttrain.engine.scope import ScopeError, TemplateScope
 from posttrain.engine.templates import SubstitutionError, substitute
 
@@ -46,9 +46,13 @@ class Hooks:
         self.named = named_hooks(holder)
         self.exit = exit_hook(holder, self.run.spec.get("arguments") or {})
         self.calls: dict[str, Call] = {}
+        self._trouble: TemplateError | None = None
 
     def look(self) -> bool:
-        """Start what is due; whether nothing is left to wait for. Raises TemplateError for what is no expression."""
+        """Start what is due; whether nothing is left to wait for.
+
+        Raises TemplateError for what is no expression and, once, for a hook whose template cannot be started.
+        """
         node = self.run.state.node(self.name)
         assert node is not None
         for name, hook in self.named.items():
@@ -62,6 +66,9 @@ class Hooks:
             due = called in self.calls or not self.exit.get("expression") or self._true(self.exit, node)
             if due:
                 self._start(called, self.exit, node, on_exit=True)
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
         return self._all_fulfilled()
 
     def _all_fulfilled(self) -> bool:
@@ -92,8 +99,9 @@ class Hooks:
             hook_node: Node | None = call.execute()
         except LimitReached:
             raise
-        except TemplateError:
-            hook_node = call.node  # the hook's node says what was wrong; its task goes on
+        except TemplateError as error:
+            hook_node = call.node
+            self._trouble = ExitHookBroken(str(error)) if call.name == f"{self.name}.onExit" else error
         if hook_node is not None:
             self.run.state.add_child(node, hook_node)
             if fulfilled(hook_node):
@@ -106,7 +114,8 @@ class Hooks:
             return arguments
         scope = self.scope()
         scope.extra[f"{self.key}.status"] = node["phase"]
-        scope.extra |= {f"{self.key}.{name}": text for name, text in outputs.variables.items()}
+        given = {name: text for name, text in outputs.variables.items() if name.startswith("outputs.")}
+        scope.extra |= {f"{self.key}.{name}": text for name, text in given.items()}
         try:
             arguments = substitute(arguments, scope)
             resolved = [

@@ -78,7 +78,7 @@ class Machine:
                 body.launched = True
                 self.running[spec.id] = (body, amount, gpus)
                 self.runner.start(self._seeing(spec, amount, gpus))
-                self.run.soon(lambda: self._look(spec.id))
+                self.run.agenda.soon(lambda: self._look(spec.id))
                 return
             clear(directory)
         never = impossible(amount, self.capacity)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from posttrain.engine.nodes import FULFILLED, POD, Node, task_name
 from posttrain.engine.podspec import PodStatus
-from posttrain.engine.run.bodies import Body
+from posttrain.engine.run.bodies import DEADLINE, Body
 from posttrain.engine.run.errors import TemplateError
 from posttrain.engine.run.launch import pod_spec
 from posttrain.errors import UserError
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from posttrain.engine.run.calls import Call
 
 JSON = dict[str, Any]
-DEADLINE = "Step exceeded its deadline"
 _UNSEEN = (DEADLINE, "workflow shutdown with strategy:  Terminate")  # these pods Argo deletes, and sees no exit code
 
 
@@ -40,6 +39,9 @@ class PodBody(Body):
         if self.run.shutdown and not (self.call.on_exit and self.run.shutdown == "Stop") and node["phase"] == "Pending":
             self.run.state.mark(self.name, "Failed", f"workflow shutdown with strategy: {self.run.shutdown}")
             return
+        if self.run.interruptions.overdue() and not self.call.on_exit:
+            self.run.state.mark(self.name, "Failed", DEADLINE)
+            return
         try:
             boundary = self.call.boundary
             capture = boundary is not None and task_name(self.name) in boundary.captured
@@ -48,7 +50,7 @@ class PodBody(Body):
             )
         except UserError as error:
             raise TemplateError(str(error)) from None
-        self.run.launch(self)
+        self.run.machine.launch(self)
 
     def status_changed(self, status: PodStatus) -> None:
         """What the pod's supervisor says now."""
@@ -101,8 +103,8 @@ class PodBody(Body):
         """End the pod; its node will be Failed with `why` as its message."""
         self.why = self.why or why
         if not self.launched:
-            self.run.withdraw(self)
+            self.run.machine.withdraw(self)
             self.run.state.mark(self.name, "Failed", why.replace("strategy:  ", "strategy: "))
             self.changed()
             return
-        self.run.stop_pod(self)
+        self.run.machine.stop(self)

@@ -43,7 +43,11 @@ class RunState:
             self._count(node, 1)
 
     def id_of(self, name: str) -> str:
-        return node_id(self.name, name)
+        """The id of a node that is there or will be made; of two names with one hash, the later gets another id."""
+        id = node_id(self.name, name)
+        while (there := self.nodes.get(id)) is not None and there["name"] != name:
+            id += "x"
+        return id
 
     def node(self, name: str) -> Node | None:
         return self.nodes.get(self.id_of(name))

@@ -6,14 +6,15 @@ from typing import Any
 
 from posttrain.engine.expressions import ExpressionError, decide
 from posttrain.engine.graph.dag import continues_on
-from posttrain.engine.graph.fanout import LoopError, expand, gather, loops
-from posttrain.engine.nodes import BAD, FULFILLED, GROUP, SKIPPED, STEPS, Node, bad, fulfilled, hooked, retried
-from posttrain.engine.run.boundary import Boundary, certainly_false, outbound_nodes, with_artifacts
+from posttrain.engine.graph.fanout import LoopError, expand, loops
+from posttrain.engine.nodes import FULFILLED, SKIPPED, STEPS, Node, bad, fulfilled
+from posttrain.engine.run.boundary import Boundary
 from posttrain.engine.run.calls import FAILED_FAST, Call
-from posttrain.engine.run.errors import DepthExceeded, TemplateError, TimedOut
+from posttrain.engine.run.errors import DepthExceeded, ExitHookBroken, TemplateError, TimedOut
 from posttrain.engine.run.hooks import Hooks, exit_hook, named_hooks
-from posttrain.engine.scope import Referred, ScopeError, TemplateScope
-from posttrain.engine.templates import REFERENCES, MissingVariable, SubstitutionError, substitute
+from posttrain.engine.run.stepgroups import StepsScope, group_node, take_up_daemons
+from posttrain.engine.scope import ScopeError
+from posttrain.engine.templates import MissingVariable, SubstitutionError
 
 JSON = dict[str, Any]
 
@@ -25,14 +26,13 @@ class StepsBody(Boundary):
         if self.node is None:
             self.create(STEPS, "Running")
         self.place = -1
-        self.offered: dict[str, Referred] = {}
-        self.statuses: dict[str, str] = {}
+        self.scopes = StepsScope(self)
         self.hooked = False
         self.calls: dict[str, Call] = {}
         self.steps: dict[str, JSON] = {}
         self.made = False
         if self.node is not None and self.node["phase"] not in FULFILLED:
-            self.run.soon(self.next_group)
+            self.run.agenda.soon(self.next_group)
 
     @property
     def groups(self) -> list[list[JSON]]:
@@ -47,11 +47,6 @@ class StepsBody(Boundary):
         assert node is not None
         return node
 
-    def current_scope(self) -> TemplateScope:
-        scope = self.scope(self.offered.get, lambda: list(self.offered))
-        scope.extra |= self.statuses
-        return scope
-
     # -- from group to group
 
     def next_group(self) -> None:
@@ -63,10 +58,10 @@ class StepsBody(Boundary):
             if self.place >= len(self.groups):
                 self._end()
                 return
-            node = self._group_node()
+            node = group_node(self)
             if node["phase"] not in FULFILLED:
                 break
-            self._take_up_daemons(node)
+            take_up_daemons(self, node)
             if bad(node):
                 self._end_badly(node)
                 return
@@ -74,50 +69,13 @@ class StepsBody(Boundary):
                 return
         self._fill_group()
 
-    def _take_up_daemons(self, group: Node) -> None:
-        """After a restart: the daemons of a group that has passed still run."""
-        for node in [self.run.state.nodes[id] for id in group.get("children") or []]:
-            if node.get("daemoned") and node["name"] not in self.calls:
-                step = {
-                    "name": node["displayName"],
-                    **{
-                        k: node[own]
-                        for k, own in (("template", "templateName"), ("templateRef", "templateRef"))
-                        if node.get(own)
-                    },
-                }
-                call = Call(
-                    self.run, self, node["name"], step, self.call.inner_source, node.get("inputs") or {}, boundary=self,
-                    depth=self.call.depth + 1, on_exit=self.call.on_exit,
-                )  # fmt: skip
-                call.execute()
-
-    def _group_node(self) -> Node:
-        state, name = self.run.state, self.group_name(self.place)
-        node = state.node(name)
-        if node is None:
-            node = state.create(name, GROUP, "Running", holder={}, scope=self.call.inner_source.scope, boundary=self.id)
-        own = self.node
-        assert own is not None
-        if self.place == 0:
-            state.add_child(own, node)
-            return node
-        before = state.node(self.group_name(self.place - 1))
-        assert before is not None
-        if not before.get("children"):
-            state.add_child(before, node)
-        for child in [state.nodes[id] for id in before.get("children") or []]:
-            for id in outbound_nodes(child, state.nodes.get):
-                state.add_child(state.nodes[id], node)
-        return node
-
     def _fill_group(self) -> None:
         """Resolve the steps of the current group and start them."""
         self.made = False
         self.calls, self.steps = {}, {}
         group = self.group
         try:
-            steps = [self._resolve(step) for step in self.groups[self.place]]
+            steps = [self.scopes.resolve(step) for step in self.groups[self.place]]
         except MissingVariable as error:
             self.run.state.say("waiting", group["name"], f"{error}; nothing that has ended gives it")
             self.open.add(group["name"])
@@ -135,18 +93,7 @@ class StepsBody(Boundary):
             if not self._start_step(step):
                 return
         self.made = True
-        self.run.soon_once(self, self.check_group)
-
-    def _resolve(self, step: JSON) -> JSON:
-        scope = self.current_scope()
-        bare = {key: one for key, one in step.items() if key != "hooks"}
-        hooks = {"hooks": step["hooks"]} if step.get("hooks") else {}
-        if certainly_false(bare, scope):
-            return {**bare, "when": substitute(bare["when"], scope, REFERENCES)} | hooks
-        try:
-            return with_artifacts(substitute(bare, scope, REFERENCES), scope) | hooks
-        except ScopeError as error:
-            raise ScopeError(f"unable to resolve references: {error}") from None
+        self.run.agenda.soon_once(self, self.check_group)
 
     def _expanded(self, step: JSON) -> list[JSON]:
         if not loops(step):
@@ -217,8 +164,8 @@ class StepsBody(Boundary):
             return
         if fulfilled(node):
             self.open.discard(call.name)
-            self.run.release_later(self)
-        self.run.soon_once(self, self.check_group)
+            self.run.release_later()
+        self.run.agenda.soon_once(self, self.check_group)
 
     def child_failed(self, call: Call, error: TemplateError) -> None:
         if not self.over and call.name in self.calls:
@@ -233,7 +180,7 @@ class StepsBody(Boundary):
             self._group_error(f"step group deemed errored due to child {call.name} error: {error}")
 
     def hook_done(self, hooks: Hooks) -> None:
-        self.run.soon_once(self, self.check_group)
+        self.run.agenda.soon_once(self, self.check_group)
 
     def _changed_later(self, node: Node) -> None:
         """A daemon of a group that has passed died: its group is Failed, and so are the steps."""
@@ -261,12 +208,16 @@ class StepsBody(Boundary):
         over = not self.limited
         for child in children:
             step = self.steps.get(child["name"])
-            self.statuses[f"steps.{child['displayName']}.status"] = child["phase"]
+            self.scopes.statuses[f"steps.{child['displayName']}.status"] = child["phase"]
             if step is not None and not self._hooks_settled(child["name"], step):
                 over = False
             over = over and fulfilled(child)
         if not over or self.over:
             return
+        if self.template.get("failFast"):
+            self.check_fail_fast()
+            if self.over:
+                return
         for child in children:
             if bad(child) and not continues_on(self.steps.get(child["name"], {}), child["phase"]):
                 self.run.state.mark(group["name"], "Failed", f"child '{child['id']}' failed")
@@ -281,34 +232,23 @@ class StepsBody(Boundary):
             return True
         hooks = self.hooks.get(name)
         if hooks is None:
-            hooks = self.hooks[name] = Hooks(self, name, f"steps.{step['name']}", step, self.current_scope)
+            hooks = self.hooks[name] = Hooks(self, name, f"steps.{step['name']}", step, self.scopes.now)
         try:
             return hooks.look()
+        except ExitHookBroken:
+            self.run.agenda.soon_once(self, self.check_group)
+            return False
         except TemplateError as error:
             self._group_error(str(error))
             return False
 
     def _offer(self) -> bool:
         """Let later groups read what the steps of this one gave; False where that broke the template."""
-        state = self.run.state
-        for step in self.groups[self.place]:
-            node = state.node(f"{self.group_name(self.place)}.{step['name']}")
-            if node is not None:
-                self.offered[step["name"]] = self.referred(node)
-                continue
-            prefix = f"{self.group_name(self.place)}.{step['name']}("
-            children = [state.nodes[id] for id in self.group.get("children") or []]
-            items = [
-                one for one in children
-                if one["name"].startswith(prefix) and one["type"] != SKIPPED and not hooked(one) and not retried(one)
-            ]  # fmt: skip
-            if not items:
-                continue
-            try:
-                self.offered[step["name"]] = Referred(gather(items), {})
-            except SubstitutionError as error:
-                self.broken(TemplateError(str(error)))
-                return False
+        try:
+            self.scopes.offer(self.groups[self.place], self.group_name(self.place), self.group)
+        except SubstitutionError as error:
+            self.broken(TemplateError(str(error)))
+            return False
         return True
 
     # -- endings
@@ -333,7 +273,7 @@ class StepsBody(Boundary):
         node = self.node
         assert node is not None
         try:
-            outputs = self.outputs(self.current_scope())
+            outputs = self.outputs(self.scopes.now())
         except (TemplateError, SubstitutionError) as error:
             self.broken(TemplateError(str(error)))
             return
@@ -359,7 +299,4 @@ class StepsBody(Boundary):
             self.run.state.mark(self.group_name(self.place), "Failed", f"Stopped with strategy '{self.run.shutdown}'")
             self._end_badly(self.group)
             return
-        self.run.soon_once(self, self.check_group)
-
-
-__all__ = ["BAD", "StepsBody"]
+        self.run.agenda.soon_once(self, self.check_group)
