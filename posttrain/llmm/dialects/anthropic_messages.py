@@ -148,7 +148,7 @@ def lower_request(request: ChatRequest) -> Json:
     if sampling.stop is not None:
         out["stop_sequences"] = list(sampling.stop)
     if request.tools is not None:
-        out["tools"] = [_lower_tool(tool) for tool in request.tools]
+        out["tools"] = [wire for tool in request.tools if (wire := _lower_tool(tool)) is not None]
     if request.tool_choice is not None:
         out["tool_choice"] = _lower_choice(request.tool_choice)
     if request.user is not None:
@@ -469,7 +469,7 @@ _TOOL = frozenset(("name", "description", "input_schema", "strict"))
 def _lift_tool(wire: Json, field: str) -> Tool:
     kind = wire.get("type")
     if kind is not None and kind != "custom":
-        return Tool(type=str(kind), name=wire.get("name"), residual=rest(NAME, wire, ("name", "type")))
+        return Tool(type=str(kind), name=wire.get("name"), residual=rest(NAME, wire, ("name", "type")) or {NAME: {}})
     return Tool(
         name=wire.get("name"), description=wire.get("description"), parameters=wire.get("input_schema"),
         strict=wire.get("strict"), residual=rest(NAME, wire, _TOOL),
@@ -479,9 +479,11 @@ def _lift_tool(wire: Json, field: str) -> Tool:
 _TEXT_SCHEMA: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
-def _lower_tool(tool: Tool) -> Json:
+def _lower_tool(tool: Tool) -> Json | None:
     out = own(NAME, tool.residual)
     if tool.type is not None:
+        if tool.residual is None or NAME not in tool.residual:
+            return None
         out["type"] = tool.type
         put(out, name=tool.name)
         return done(out)

@@ -16,7 +16,7 @@ import msgspec
 
 from posttrain.llmm.dialects import dialect
 from posttrain.llmm.dialects.words import LACKS, UNSAID
-from posttrain.llmm.ir.chat import ChatRequest, ChatResponse, Message, Opaque, Part, ToolCall, ToolResult
+from posttrain.llmm.ir.chat import ChatRequest, ChatResponse, Message, Opaque, Part, Tool, ToolCall, ToolResult
 from posttrain.llmm.ir.origin import Json
 
 Kind = Literal["request", "response"]
@@ -139,13 +139,18 @@ def _lost(value: Any, path: str, target: str, lacks: Any, role: str | None, fore
     if kind is Opaque and (value.residual is None or target not in value.residual):
         yield Loss(path, value.type, f"{target} has no such part")
         return
+    if kind is Tool and value.type is not None and (value.residual is None or target not in value.residual):
+        yield Loss(path, value.type, "a tool that another vendor defines")
+        return
     for field in lacks.get(kind, ()):
-        if (said := getattr(value, field)) not in (None, (), False):
+        said = getattr(value, field)
+        if said is not None and said != () and not (field == "free" and said is False):
             yield Loss(f"{dot}{field}", said, f"{target} has no word for it")
     if kind is Message:
         role = value.role
     for field, reason in UNSAID[target](value, role):
-        yield Loss(f"{dot}{field}", getattr(value, field), f"{target}: {reason}")
+        said = getattr(value, field) if field else kind.__name__
+        yield Loss(f"{dot}{field}" if field else path, said, f"{target}: {reason}")
     if foreign:
         for seal in ("signature", "encrypted"):
             if getattr(value, seal, None) is not None and seal not in lacks.get(kind, ()):
@@ -165,12 +170,12 @@ def _lost(value: Any, path: str, target: str, lacks: Any, role: str | None, fore
             yield from _lost(held, f"{dot}{field}", target, lacks, role, foreign)
 
 
-_NESTED = ("~inner", "~item", "~source")
+NESTED = ("~inner", "~item", "~source")  # notes that hold wire keys of an object within
 
 
 def _left(left: Json, path: str) -> Iterator[Loss]:
     for key, value in left.items():
-        if key in _NESTED and isinstance(value, dict):
+        if key in NESTED and isinstance(value, dict):
             yield from _left(value, path)
         elif key == "~whole":
             yield Loss(path, value, "no word of the IR")

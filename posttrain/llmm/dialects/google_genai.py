@@ -392,6 +392,8 @@ def _lift_function(wire: Json, *, start: bool) -> Tool:
 def _lower_tools(tools: tuple[Tool, ...]) -> list[Json]:
     groups: list[Json] = []
     for tool in tools:
+        if tool.type is not None and (tool.residual is None or NAME not in tool.residual):
+            continue  # another vendor's own
         out = own(NAME, tool.residual)
         if not groups or out.get("~group"):
             groups.append({})

@@ -134,7 +134,7 @@ def lower_request(request: ChatRequest) -> Json:
         said = out.get("~stop")
         out["stop"] = said if sampling.stop == (said,) else list(sampling.stop)
     if request.tools is not None:
-        out["tools"] = [_lower_tool(tool) for tool in request.tools]
+        out["tools"] = [wire for tool in request.tools if (wire := _lower_tool(tool)) is not None]
     if request.tool_choice is not None:
         _lower_choice(request.tool_choice, out)
     if request.format is not None:
@@ -454,10 +454,10 @@ def _lift_tool(wire: Json, field: str) -> Tool:
     )
 
 
-def _lower_tool(tool: Tool) -> Json:
+def _lower_tool(tool: Tool) -> Json | None:
     out = own(NAME, tool.residual)
-    if tool.type is not None:
-        return out or {"type": tool.type}
+    if tool.type is not None:  # a vendor's own: all of it is in the residual, or in another vendor's
+        return out or None
     inner = out.get("~inner", {}).copy()
     kind = "custom" if tool.free else "function"
     put(inner, name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict)

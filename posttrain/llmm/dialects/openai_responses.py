@@ -124,7 +124,7 @@ def lower_request(request: ChatRequest) -> Json:
         previous_response_id=request.previous, user=request.user, metadata=request.metadata,
     )  # fmt: skip
     if request.tools is not None:
-        out["tools"] = [_lower_tool(tool) for tool in request.tools]
+        out["tools"] = [wire for tool in request.tools if (wire := _lower_tool(tool)) is not None]
     if request.tool_choice is not None:
         _lower_choice(request.tool_choice, out)
     if request.thinking is not None:
@@ -465,10 +465,10 @@ def _lift_tool(wire: Json, field: str) -> Tool:
     return Tool(type=str(kind), residual={NAME: wire})
 
 
-def _lower_tool(tool: Tool) -> Json:
+def _lower_tool(tool: Tool) -> Json | None:
     out = own(NAME, tool.residual)
-    if tool.type is not None:
-        return out or {"type": tool.type}
+    if tool.type is not None:  # a vendor's own: all of it is in the residual, or in another vendor's
+        return out or None
     out["type"] = "custom" if tool.free else "function"
     put(out, name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict)
     return done(out)

@@ -1,7 +1,7 @@
 """What two values of the IR have in common, and where they first differ.
 
-`bare` leaves out what says nothing of the conversation itself: residuals, origins, empty texts and lists, and whether a call's
-arguments came as text or as an object. Two elements that say the same are equal bare.
+`bare` leaves out what says nothing of the conversation itself: residuals, origins, empty texts and lists, and whether
+a call's arguments came as text or as an object. Two elements that say the same are equal bare.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
         return
     for name, default in zip(value.__struct_fields__, _defaults(type(value)), strict=True):
         found = getattr(value, name)
-        if found is None or found == default or name in _SKIPPED:
+        if found is None or found == () or found == default or name in _SKIPPED:
             continue
         where = f"{path}.{name}" if path else name
         if isinstance(found, tuple) and found and isinstance(found[0], msgspec.Struct):
