@@ -1,4 +1,4 @@
-"""Producers of one machine commit one after another, so that they do not get in each other's way for nothing.
+"""Producers and maintainers of one machine commit one after another, so that none is in another's way for nothing.
 
 Invariant: this is a courtesy. Nothing but speed depends on it: whoever is not let in in time commits all the same,
 and the store's conditional put decides, as it does between machines.

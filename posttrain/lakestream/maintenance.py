@@ -16,6 +16,7 @@ from lance.optimize import Compaction
 
 from posttrain.lakestream import changes, metrics, upkeep
 from posttrain.lakestream.commit import Patience, commit, read_controls
+from posttrain.lakestream.contention import alone
 from posttrain.lakestream.controls import Controls, Mark
 from posttrain.lakestream.errors import ProducerFenced, StreamError
 from posttrain.lakestream.events import emit, logger
@@ -98,7 +99,8 @@ def _compact(table: Table, policy: Policy, done: Upkeep, patience: Patience) -> 
         if not plan.num_tasks():
             return
         results = [task.execute(dataset) for task in plan.tasks]
-        found = Compaction.commit(dataset.checkout_version(dataset.version), results)
+        with alone(table.uri):  # among quick producers it would never have its turn
+            found = Compaction.commit(dataset.checkout_version(dataset.version), results)
     done.compacted_fragments = found.fragments_removed
     emit("compacted", name_of(table.uri), fragments=found.fragments_removed, into=found.fragments_added)
 
