@@ -105,8 +105,9 @@ class LocalSandbox:
                 self._line.ask({"do": "stop", "id": self.id, "sandbox": self.id})
 
     def _run_out(self) -> None:
-        self._end = Outcome.timed_out
-        self._give_up()
+        if self.end is None:
+            self._end = Outcome.timed_out
+            self._give_up()
 
     def _hear(self, event: Event) -> None:
         if event["event"] == "ready":

@@ -186,7 +186,7 @@ class Running:
             return Outcome.succeeded, 0, ""
         if event["oom"]:
             return Outcome.out_of_memory, code, f"more than {self._sandbox.spec.memory} were asked for"
-        if code == 128 + signal.SIGKILL and (end := self._sandbox.end) is not None:
+        if code in (128 + signal.SIGKILL, BROKEN) and (end := self._sandbox.end) is not None:
             return end[0], None, end[1]
         if code == BROKEN:
             return Outcome.infrastructure_error, None, self._kept["stderr"].decode(errors="replace").strip()

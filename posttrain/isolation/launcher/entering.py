@@ -81,25 +81,39 @@ def limit(limits: dict[str, int]) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def owner_of_pids(pid: int) -> int:
-    """A descriptor of the user namespace that owns the process ids `pid` lives in."""
+def process_ids_of(pid: int) -> tuple[int, int]:
+    """Descriptors of the namespace of process ids that `pid` lives in, and of the user namespace that owns it."""
     handle = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return fcntl.ioctl(handle, _NS_GET_USERNS)
-    finally:
-        os.close(handle)
+    return handle, fcntl.ioctl(handle, _NS_GET_USERNS)
 
 
-def join(owner: int, first: int) -> None:
-    """Enter the namespaces of the process `first` (a pidfd), which `owner` owns; process ids with the next fork.
+def choose_process_ids(handle: int) -> None:
+    """The namespace of process ids that the next fork is born into. Root's alone."""
+    _check(_libc.setns(handle, _CLONE_NEWPID))
+
+
+def join(owner: int, first: int, *, process_ids: bool) -> None:
+    """Enter the namespaces of the process `first` (a pidfd), which `owner` owns; `process_ids` with the next fork.
 
     Nothing can be imported from here on: the files that one sees are the sandbox's.
     """
     sys.path.clear()
     sys.meta_path.clear()
     _check(_libc.setns(owner, _CLONE_NEWUSER))
-    kinds = _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS | _CLONE_NEWCGROUP
-    _check(_libc.setns(first, kinds))
+    kinds = _CLONE_NEWNS | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS | _CLONE_NEWCGROUP
+    _check(_libc.setns(first, kinds | (_CLONE_NEWPID if process_ids else 0)))
+
+
+def fork_and_pass_on() -> None:
+    """Go on in a child; this process waits for it, and ends as it has ended."""
+    child = os.fork()
+    if child == 0:
+        die_with_parent()
+        return
+    os.closerange(0, _HIGH)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def join_users(first: int) -> None:

@@ -42,7 +42,7 @@ JSON = dict[str, Any]
 
 @dataclass
 class _Sandbox:
-    """`first` is a pidfd of its pid 1 once it is there, `owner` the user namespace that owns its process ids."""
+    """`first` is a pidfd of its pid 1 once it is there, `owner` the user namespace that owns its `process_ids`."""
 
     id: str
     group: Group
@@ -51,6 +51,7 @@ class _Sandbox:
     ready: int
     said: bytes = b""
     first: int = -1
+    process_ids: int = -1
     owner: int = -1
     stopping: bool = False
     calls: dict[str, int] = field(default_factory=dict)
@@ -70,6 +71,8 @@ class Launcher:
         self._line, self._uid, self._prefix = line, uid, prefix
         self._filter, self._program = filter, program
         self._sources = Sources()
+        self._between = os.geteuid() != 0  # whether a process of ours stands between this one and a command
+        self._own_process_ids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._sandboxes: dict[str, _Sandbox] = {}
         self._calls: dict[int, _Call] = {}
         self._selector = selectors.DefaultSelector()
@@ -173,12 +176,12 @@ class Launcher:
             return
         pid = json.loads(sandbox.said)["child-pid"]
         with contextlib.suppress(OSError):
-            handle, owner = os.pidfd_open(pid), entering.owner_of_pids(pid)
+            found = (os.pidfd_open(pid), *entering.process_ids_of(pid))
             if entering.parent_of(pid) == sandbox.bubblewrap:
-                sandbox.first, sandbox.owner = handle, owner
+                sandbox.first, sandbox.process_ids, sandbox.owner = found
             else:  # it has gone, and its number to another
-                os.close(handle)
-                os.close(owner)
+                for handle in found:
+                    os.close(handle)
 
     def _ready(self, sandbox: _Sandbox) -> None:
         """Its shell has said a word, so that all mounts are made; or it has ended, which will be told."""
@@ -205,15 +208,28 @@ class Launcher:
             return
         tracked = bool(request.get("command")) and sandbox.group.open_call(request["id"])
         before = sandbox.group.oom_kills()
-        pid = os.fork()
+        pid = self._fork_into(sandbox)
         if pid == 0:
             self._become_call(sandbox, request, handles, tracked)
         sandbox.calls[request["id"]] = pid
         self._calls[pid] = _Call(sandbox, request["id"], pid, tracked, before)
 
+    def _fork_into(self, sandbox: _Sandbox) -> int:
+        """Fork into the sandbox's process ids; without root's right to, the child will have to fork once more."""
+        if self._between:
+            return os.fork()
+        entering.choose_process_ids(sandbox.process_ids)
+        try:
+            pid = os.fork()
+        except OSError:
+            entering.choose_process_ids(self._own_process_ids)
+            raise
+        if pid:
+            entering.choose_process_ids(self._own_process_ids)
+        return pid
+
     def _become_call(self, sandbox: _Sandbox, request: JSON, handles: list[int], tracked: bool) -> None:
-        """In the child, which enters the sandbox, forks there and passes on how that ended."""
-        code = 1
+        """In the child, which enters the sandbox."""
         try:
             entering.default_signals()
             sandbox.group.join(request["id"] if tracked else "")
@@ -222,28 +238,22 @@ class Launcher:
             owner, first = entering.place(handles[:3], numbered, [sandbox.owner, sandbox.first])
             entering.give_up_root(self._uid)
             entering.die_with_parent()
-            entering.join(owner, first)
-            child = os.fork()
-            if child == 0:
-                entering.die_with_parent()
-                os.setsid()
-                entering.join_users(first)
-                entering.drop_capabilities()
-                entering.limit(request["rlimits"])
-                if request.get("command"):
-                    entering.run(request, self._filter)
-                entering.confine(self._filter)
-                inside.act(request)
-            for handle in range(3 + len(numbered)):
-                os.close(handle)
-            _, status = os.waitpid(child, 0)
-            code = os.waitstatus_to_exitcode(status)
+            entering.join(owner, first, process_ids=self._between)
+            if self._between:
+                entering.fork_and_pass_on()
+            os.setsid()
+            entering.join_users(first)
+            entering.drop_capabilities()
+            entering.limit(request["rlimits"])
+            if request.get("command"):
+                entering.run(request, self._filter)
+            entering.confine(self._filter)
+            inside.act(request)
         except BaseException as problem:
-            code = entering.BROKEN
             with contextlib.suppress(OSError):
                 os.write(2, f"{_words(problem)}\n".encode())
         finally:
-            os._exit(code if code >= 0 else 128 - code)
+            os._exit(entering.BROKEN)
 
     def _do_signal(self, request: JSON, _: list[int]) -> None:
         """A signal to the call's processes; with `below` its command itself is spared. SIGKILL without it ends all."""
@@ -260,15 +270,23 @@ class Launcher:
                 self._sweep(sandbox, pid)
             processes.send(pid, signal.SIGKILL)
             return
-        spared = {pid, *(processes.children(pid) if below else [])}
-        for each in sandbox.group.members(request["call"]) if tracked else processes.descendants(pid):
+        spared = {pid} if self._between else set()
+        if below:
+            spared |= self._commands(pid)
+        for each in sandbox.group.members(request["call"]) if tracked else [pid, *processes.descendants(pid)]:
             if each not in spared:
                 processes.send(each, number)
+
+    def _commands(self, pid: int) -> set[int]:
+        """The command of a call, by its pid here; none where it has ended or not begun."""
+        return set(processes.children(pid)) if self._between else {pid}
 
     def _sweep(self, sandbox: _Sandbox, pid: int) -> None:
         """Without a group to tell a call's processes by: those below it, and those of its session that have lost
         their parents. What has begun a session of its own and lost its parents too goes with the sandbox."""
-        sessions, until = set(processes.children(pid)), time.monotonic() + _SWEEP_SECONDS
+        sessions, until = self._commands(pid), time.monotonic() + _SWEEP_SECONDS
+        for each in sessions:
+            processes.send(each, signal.SIGSTOP)
         while time.monotonic() < until:
             orphans = [p for p in processes.descendants(sandbox.bubblewrap) if processes.session_of(p) in sessions]
             found = [*processes.descendants(pid), *orphans]
@@ -334,7 +352,7 @@ class Launcher:
         oom = sandbox.group.oom_kills() > 0
         for pipe in ("info", "ready"):
             self._forget(sandbox, pipe)
-        for handle in (sandbox.first, sandbox.owner):
+        for handle in (sandbox.first, sandbox.process_ids, sandbox.owner):
             if handle >= 0:
                 os.close(handle)
         sandbox.group.remove()
