@@ -60,7 +60,7 @@ def take_orders(store: RunStore) -> Callable[[Controller], None]:
             return
         for name in names:
             try:
-                order = json.loads((store.orders / name).read_text())
+                order = json.loads((store.orders / name).read_bytes())
                 carry_out, arguments = OPERATIONS[order["operation"]], order["arguments"]
             except (ValueError, KeyError, TypeError):
                 raise UserError("is damaged", field=str(store.orders / name), remedy="delete it") from None

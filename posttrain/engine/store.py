@@ -129,13 +129,17 @@ class RunStore:
             raise UserError("there is no such run", field="run", value=self.directory.name) from None
         except _DAMAGE:
             raise damaged(path) from None
-        for entry in self.entries(sequence):
+        last = 0
+        for entry in self.entries():
+            last = entry["seq"]
             try:
-                replay(workflow, entry["ops"], started, finished)
+                if last > sequence:
+                    replay(workflow, entry["ops"], started, finished)
             except _DAMAGE:
-                raise damaged(self.directory / "events.jsonl", f"entry {entry['seq']}") from None
-            sequence = entry["seq"]
-        self._sequence = sequence
+                raise damaged(self.directory / "events.jsonl", f"entry {last}") from None
+        if last < sequence:  # the snapshot was made of more than is left
+            raise damaged(self.directory / "events.jsonl", "its end")
+        self._sequence = last
         state = RunState(workflow)
         state.started, state.finished = started, finished
         return state

@@ -114,7 +114,7 @@ class Locks:
         path = self.directory / f"{name if quoted else quote(name, safe='')}.json"
         with open(f"{path}.flock", "a", encoding="utf-8") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
-            text = path.read_text(encoding="utf-8") if path.exists() else '{"holders": [], "waiting": []}'
+            text = path.read_bytes() if path.exists() else b'{"holders": [], "waiting": []}'
             try:
                 state = json.loads(text)
                 for part in ("holders", "waiting"):
@@ -123,6 +123,6 @@ class Locks:
                 remedy = "delete it once no run that is under way holds the lock"
                 raise UserError("is damaged", field=str(path), remedy=remedy) from None
             yield state
-            written = json.dumps(state)
+            written = json.dumps(state).encode()
             if written != text:
                 write_atomic(path, written)

@@ -135,6 +135,9 @@ def _image_roots(run: Controller, containers: list[JSON]) -> dict[str, dict[str,
             raise TemplateError(
                 f"image {image!r} stands for nothing on this machine; map it in the settings of the engine"
             )
+        for place in (roots or {}).values():
+            if not Path(place).exists():
+                raise TemplateError(f"image {image!r} stands for {place}, which is not there: install or map it anew")
         if roots:
             found[image] = dict(roots)
     return found

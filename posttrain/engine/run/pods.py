@@ -36,11 +36,10 @@ class PodBody(Body):
             node = self.create(POD, "Pending")
         if node["phase"] in FULFILLED:
             return
-        if self.run.shutdown and not (self.call.on_exit and self.run.shutdown == "Stop") and node["phase"] == "Pending":
-            self.run.state.mark(self.name, "Failed", f"workflow shutdown with strategy: {self.run.shutdown}")
-            return
-        if self.run.interruptions.overdue() and not self.call.on_exit:
-            self.run.state.mark(self.name, "Failed", DEADLINE)
+        why = self._why_not()
+        known = (self.run.store.pods / node["id"] / "pod.json").exists()  # an engine before this one started it
+        if why and not known:
+            self.run.state.mark(self.name, "Failed", _of_no_pod(why))
             return
         try:
             boundary = self.call.boundary
@@ -51,6 +50,16 @@ class PodBody(Body):
         except UserError as error:
             raise TemplateError(str(error)) from None
         self.run.machine.launch(self)
+        if why:
+            self.why = why
+            self.run.machine.stop(self)
+
+    def _why_not(self) -> str:
+        """Why the pod may not run, or not any longer."""
+        shutdown = self.run.shutdown
+        if shutdown and not (self.call.on_exit and shutdown == "Stop"):
+            return f"workflow shutdown with strategy:  {shutdown}"
+        return DEADLINE if self.run.interruptions.overdue() and not self.call.on_exit else ""
 
     def status_changed(self, status: PodStatus) -> None:
         """What the pod's supervisor says now."""
@@ -104,7 +113,12 @@ class PodBody(Body):
         self.why = self.why or why
         if not self.launched:
             self.run.machine.withdraw(self)
-            self.run.state.mark(self.name, "Failed", why.replace("strategy:  ", "strategy: "))
+            self.run.state.mark(self.name, "Failed", _of_no_pod(why))
             self.changed()
             return
         self.run.machine.stop(self)
+
+
+def _of_no_pod(why: str) -> str:
+    """The controller's words for a node that never had a pod."""
+    return why.replace("strategy:  ", "strategy: ")

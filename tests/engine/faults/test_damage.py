@@ -21,7 +21,7 @@ DAMAGES = {"empty": lambda _: b"", "cut": lambda data: data[: len(data) // 2], "
 
 @pytest.fixture(scope="module")
 def half_done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with a run that has done a step, holds a lock, has an order to read, and waits for an approval."""
+    """A workspace with a run that has done a step, holds a lock, waits for an approval, and was told to end."""
     workspace = tmp_path_factory.mktemp("half")
     tasks = [{"name": "first", "template": "work"}, {"name": "ask", "template": "ask", "depends": "first"}]
     work = {"name": "work", "container": {"image": "i", "command": ["true"]}}
@@ -30,7 +30,7 @@ def half_done(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"name": "main", "dag": {"tasks": tasks}}, work, {"name": "ask", "suspend": {}, "synchronization": locked}
     )
     assert run_whole(workspace, yaml.safe_dump(manifest))[0] == "waits"
-    Engine(workspace).resume("w")
+    Engine(workspace).terminate("w")
     return workspace
 
 
@@ -57,7 +57,7 @@ def test_each_file_of_the_store_damaged_is_one_line_and_put_right_the_run_goes_o
             assert file.name in str(error) and "is damaged" in str(error) and "\n" not in str(error)
             (workspace / file).write_bytes(whole)
             phase = engine.run("w")
-        assert phase == "Succeeded", file
+        assert phase == "Failed", file
 
 
 def test_a_full_disk_stops_the_engine_by_one_line_and_what_was_done_is_not_done_again(tmp_path: Path) -> None:
