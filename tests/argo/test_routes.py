@@ -15,7 +15,7 @@ from posttrain.contract.record import Record, read
 from posttrain.contract.ref import Ref
 from posttrain.rerun import compare, surroundings
 
-from .conftest import NAMESPACE, SECONDS, Deployment, Started, kubectl, on_cluster, posttrain, say
+from .conftest import NAMESPACE, SECONDS, Deployment, Result, Started, kubectl, on_cluster, posttrain, say
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2 * SECONDS)]
 
@@ -51,15 +51,19 @@ def remote(deployment: Deployment, submitted: Started) -> Path:
 def scheduled(deployment: Deployment, remote: Path) -> str:
     """The name of a CronWorkflow whose first run starts with the next minute."""
     say("posttrain submit evaluation, every minute")
-    done = posttrain("submit", "evaluation", "--preset", "tiny", "schedule=* * * * *", "-n", NAMESPACE,
-                     "--profile", deployment.profile)  # fmt: skip
+    done = submit_evaluation(deployment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("submitted CronWorkflow evaluation to ")
     return "evaluation"
 
 
+def submit_evaluation(deployment: Deployment) -> Result:
+    return posttrain("submit", "evaluation", "--preset", "tiny", 'schedule="* * * * *"', "-n", NAMESPACE,
+                     "--profile", deployment.profile)  # fmt: skip
+
+
 @pytest.fixture(scope="module")
-def local(remote: Path, scheduled: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def local(remote: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same definition on the embedded engine."""
     say("the same here: posttrain run sft --preset tiny")
     workspace = tmp_path_factory.mktemp("local") / "workspace"
@@ -107,6 +111,11 @@ def test_the_report_comes_from_the_cluster(remote: Path, tmp_path: Path) -> None
     assert all(step.replace("_", "-") in text for step in STEPS - {"report"})
     assert text.count('<polyline class="curve') >= 1
     assert text.count('class="answer ') >= 2
+
+
+def test_a_schedule_is_submitted_and_submitted_anew(scheduled: str, deployment: Deployment) -> None:
+    again = submit_evaluation(deployment)
+    assert again.stdout.startswith("submitted anew CronWorkflow evaluation to "), again.stderr
 
 
 def test_both_engines_give_the_same_outputs(remote: Path, local: Path) -> None:
