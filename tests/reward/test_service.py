@@ -91,7 +91,7 @@ def test_no_failure_is_ever_a_number_nor_stored_as_an_answer(settings):
     }  # fmt: skip
     asks = [ask(f"function:rewarding:{name}", "so") for name in wanted]
     asks += [ask("function:os:system", "so"), ask("nothing", "so"), ask("reasoning_gym", "so")]
-    asks += [ask("exact", "so").model_copy(update={"version": "0"}), ask("math", "1", answer="no expression at all?")]
+    asks += [ask("exact", "so").model_copy(update={"version": "0"}), ask("math", "1", answer="")]
     asks += [ask("regex", "<answer>a</answer>", pattern="("), ask("unit_tests", "```python\nx\n```", cases=[])]
     verdicts = at(settings, lambda desk: desk.verdicts(asks))
     assert [v.status for v in verdicts] == [

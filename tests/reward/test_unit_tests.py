@@ -22,9 +22,14 @@ pytestmark = pytest.mark.skipif(
 
 DOUBLE = {"calls": [{"args": [n], "expect": 2 * n} for n in (1, 5, -3)], "entry_point": "double"}
 ECHO = {"cases": [{"stdin": "a b\n", "stdout": "b a"}, {"stdin": "x y\n", "stdout": "y x\n"}]}
-PYTEST = {
-    "pytest": "from solution import double\ndef test_one():\n    assert double(2) == 4\ndef test_two():\n    assert double(0) == 0\n"
-}
+TESTS = """
+from solution import double
+def test_one():
+    assert double(2) == 4
+def test_two():
+    assert double(0) == 0
+"""
+PYTEST = {"pytest": TESTS}
 CHECK = {"asserts": "def check(candidate):\n    assert candidate(3) == 6\n", "entry_point": "double"}
 RIGHT = "def double(n):\n    return n * 2\n"
 
@@ -60,7 +65,6 @@ def test_right_and_wrong_programs_are_told_apart(judge, details, right, wrong):
     assert bad.reward == 0.0 and bad.evidence["failed"] and bad.well_formed
 
 
-@pytest.mark.parametrize("details", [DOUBLE, CHECK, PYTEST, ECHO], ids=["calls", "asserts", "pytest", "cases"])
 @pytest.mark.parametrize(
     "code",
     [
@@ -72,9 +76,10 @@ def test_right_and_wrong_programs_are_told_apart(judge, details, right, wrong):
         "import os; os.kill(os.getppid(), 9)",
     ],
 )
-def test_a_program_that_leaves_early_or_prints_what_it_likes_has_not_passed(judge, code, details):
-    found = judge(code, **details)
-    assert found.status is Status.scored and found.reward == 0.0
+def test_a_program_that_leaves_early_or_prints_what_it_likes_has_not_passed(judge, code):
+    for details in (DOUBLE, CHECK, ECHO, *([PYTEST] if "exit" in code else [])):
+        found = judge(code, **details)
+        assert found.status is Status.scored and found.reward == 0.0
 
 
 def test_what_is_expected_never_enters_the_sandbox(judge):
