@@ -107,7 +107,8 @@ class Journal:
 
     def find_closed(self, trajectory: str) -> Closed | None:
         """How an ended trajectory ended; None where none of that name has."""
-        found = [*self._closed.glob(f"*-{trajectory}.jsonl"), *self._settled.glob(f"{trajectory}.jsonl")]
+        settled = self._settled / f"{trajectory}.jsonl"
+        found = [settled] if settled.exists() else [*self._closed.glob(f"*-{trajectory}.jsonl")]
         return next((entry for path in found for entry in read(path) if isinstance(entry, Closed)), None)
 
     def mend(self, trajectory: str) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +58,7 @@ class Calls:
         async with AsyncExitStack() as stack:
             try:
                 caller = self.access.caller(http)
-                body = await self._body(http)
+                body = await self.body(http)
                 metrics.waiting.set(self.admission.queued)
                 await stack.enter_async_context(self.admission.admitted())
                 turn = self._turn(http, caller, spoken, change(body), stack)
@@ -91,15 +91,9 @@ class Calls:
         caller.limits.enter()
         turn: Turn | None = None
         stack.callback(lambda: caller.limits.leave((turn.usage.total or 0) if turn is not None else 0))
-        try:
+        with _refusing():
             request = spoken.lift_request(body)
             turn = Turn(self.service, caller, spoken.name, request, pinned=http.headers.get(PIN))
-        except UserError as problem:
-            raise GatewayError(422, str(problem), param=problem.field) from None
-        except (TypeError, AttributeError, KeyError, ValueError, msgspec.MsgspecError) as problem:
-            # The IR does not look at each value's type: what a client sent of the wrong one shows when it is used.
-            log.info("request refused", exc_info=problem)
-            raise GatewayError(422, f"a field is not of its type: {problem}") from None
         if self.service.settings.log_contents:
             log_request(call=turn.id, request=body)
         return turn
@@ -115,7 +109,8 @@ class Calls:
         await _until_gone(http, consume())
         return json_response(spoken.lower_response(turn.response()))
 
-    async def _body(self, http: Request) -> JSON:
+    async def body(self, http: Request) -> JSON:
+        """The request's body. Raises GatewayError (400, 413)."""
         limit = self.service.settings.max_body_mib << 20
         if int(http.headers.get("content-length") or 0) > limit:
             raise GatewayError(413, f"the request is larger than {self.service.settings.max_body_mib} MiB")
@@ -143,6 +138,21 @@ class Calls:
             prompt_tokens=turn.usage.input if turn else None, sampled_tokens=turn.usage.output if turn else None,
             first_token=round(turn.first_token, 4) if turn and turn.first_token else None,
         )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """What a client sent and cannot be taken, as 422.
+
+    The IR does not look at each value's type: one of the wrong type shows when it is used.
+    """
+    try:
+        yield
+    except UserError as problem:
+        raise GatewayError(422, str(problem), param=problem.field) from None
+    except (TypeError, AttributeError, LookupError, ValueError, msgspec.MsgspecError) as problem:
+        log.info("request refused", exc_info=problem)
+        raise GatewayError(422, f"a field is not of its type: {problem}") from None
 
 
 class _Gone(Exception):
@@ -275,11 +285,9 @@ async def _counted(calls: Calls, http: Request, name: str, shown: Callable[[int]
     """How many tokens the prompt of a request has."""
     try:
         calls.access.caller(http)
-        body = await calls._body(http)
-        request = dialect(name).lift_request(body.get("generateContentRequest", body))
-        prompt = calls.service.model.prompt(request)
+        body = await calls.body(http)
+        with _refusing():
+            prompt = calls.service.model.prompt(dialect(name).lift_request(body.get("generateContentRequest", body)))
         return json_response(shown(len(calls.service.model.codec.encode(prompt.text))))
     except GatewayError as problem:
         return error_response(problem, name, "")
-    except UserError as problem:
-        return error_response(GatewayError(422, str(problem)), name, "")

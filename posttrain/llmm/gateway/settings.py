@@ -61,16 +61,6 @@ class TimeoutSettings:
 
 
 @dataclass
-class VendorSettings:
-    """An outside vendor for requests that ask for `model`: passed through as they are, with the same trace."""
-
-    model: str = ""
-    dialect: str = "openai_chat"
-    url: str = ""  # without the dialect's path
-    variable: str = ""  # environment variable with the vendor's key
-
-
-@dataclass
 class GatewaySettings:
     name: str = "gateway"  # its producer's name in the stream: another one for each gateway
     model: str = "policy"  # by which clients ask for it
@@ -81,7 +71,6 @@ class GatewaySettings:
     rewrites: str = "fork"  # where the template would write the past otherwise: fork, or keep what was sampled
     versions: list[VersionSettings] = field(default_factory=lambda: [VersionSettings()])
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
-    vendors: list[VendorSettings] = field(default_factory=list)
     keys: list[KeySettings] = field(default_factory=list)
     admin_variable: str = "POSTTRAIN_GATEWAY_ADMIN"  # environment variable with the key that creates trajectories
     trajectory_limits: LimitSettings = field(default_factory=LimitSettings)  # of each trajectory's key

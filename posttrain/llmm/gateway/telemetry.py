@@ -47,9 +47,6 @@ class Metrics:
         )
         self.trajectories = Counter(name + "trajectories", "Trajectories closed", ["status"], registry=registry)
         self.open = Gauge(name + "open_trajectories", "Trajectories that are open", registry=registry)
-        self.unparsed = Counter(
-            name + "unparsed_calls", "Answers with a marker of a call that was none", registry=registry
-        )
         self.abandoned = Counter(name + "abandoned", "Answers whose client left", registry=registry)
         self.retries = Counter(name + "retries", "Requests asked of another engine", ["version"], registry=registry)
         self.replica_up = Gauge(name + "replica_up", "Whether an engine answers", ["replica"], registry=registry)

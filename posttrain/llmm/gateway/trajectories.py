@@ -11,7 +11,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -33,7 +33,7 @@ from posttrain.llmm.tokens.model import ChatModel
 JSON = dict[str, Any]
 STATUSES = ("finished", "truncated", "failed", "aborted")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_REMEMBERED = 1000  # responses of one key that `previous_response_id` can name
+_REMEMBERED = 1000  # ended trajectories, and responses of one key that `previous_response_id` can name
 
 
 class Responses:
@@ -99,6 +99,7 @@ class Trajectories:
         self._metrics = metrics
         self._by_id: dict[str, Trajectory] = {}
         self._by_key: dict[str, Trajectory] = {}
+        self._ended: deque[Trajectory] = deque()
         self._next = max([keeper.cursor, *(n for n, _ in journal.closed_ones())]) + 1
 
     def recover(self) -> int:
@@ -161,6 +162,7 @@ class Trajectories:
             raise GatewayError(409, f"the trajectory {trajectory.opened.id!r} has ended")
         assert turn.said is not None
         said = template_messages(ir.ChatRequest(messages=(turn.said.message,))).messages[0]
+        counted = sum(trajectory.history.forks.values())
         index = trajectory.history.add(plan, sampled, said)
         before = trajectory.said[plan.parent] if plan.parent is not None else ()
         trajectory.said.append((*request.messages, turn.said.message))
@@ -175,7 +177,7 @@ class Trajectories:
         )  # fmt: skip
         self._journal.write(trajectory.opened.id, entry)
         self._metrics.turns.inc()
-        if plan.fork:
+        if plan.fork and sum(trajectory.history.forks.values()) > counted:
             self._metrics.forks.labels(plan.fork).inc()
 
     def failed(self, trajectory: Trajectory, failure: CallFailed) -> None:
@@ -207,6 +209,10 @@ class Trajectories:
         trajectory.ended = asyncio.wrap_future(self._keeper.put(number, path))
         self._metrics.trajectories.labels(closed.status).inc()
         self._metrics.open.dec()
+        self._ended.append(trajectory)
+        if len(self._ended) > _REMEMBERED:  # what the journal knows of it is enough
+            oldest = self._ended.popleft()
+            del self._by_id[oldest.opened.id], self._by_key[oldest.opened.key]
 
     def _number(self) -> int:
         number = self._next

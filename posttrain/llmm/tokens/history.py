@@ -82,6 +82,7 @@ class History:
         self._codec, self._rewrites = codec, rewrites
         self.nodes: list[Node] = []
         self.forks: dict[str, int] = {}  # reason -> count
+        self._counted: Plan | None = None  # whose fork was counted last
         self._thoughts: dict[str, str] = {}  # answer without its reasoning -> reasoning
         self._arguments: dict[str, str] = {}  # call -> its arguments as they were sampled
 
@@ -95,8 +96,6 @@ class History:
         text, keys = prompt.text, tuple(map(_key, prompt.given.messages))
         parent, text_of_tail = self._goes_on(prompt, keys)
         fork = self._fork(parent, keys, prompt)
-        if fork:
-            self.forks[fork] = self.forks.get(fork, 0) + 1
         if parent is None:
             new = to_tokens(to_completion(prompt.rendering, prompt.given), self._codec)
             return Plan(None, new.ids, new, text, keys, fork)
@@ -105,7 +104,10 @@ class History:
         return Plan(parent, self.ids(parent) + new.ids, new, before.text + text_of_tail, keys, fork)
 
     def add(self, plan: Plan, sampled: Sampled, answer: dict[str, Any]) -> int:
-        """The turn's number. `answer` is the sampled message as a template takes it."""
+        """The turn's number. `answer` is the sampled message as a template takes it; there may be several to a plan."""
+        if plan.fork and plan is not self._counted:
+            self.forks[plan.fork] = self.forks.get(plan.fork, 0) + 1
+            self._counted = plan
         text = plan.text + self._codec.decode(sampled.ids)
         length = len(plan.ids) + len(sampled.ids)
         self.nodes.append(Node(plan.parent, plan.new, sampled, text, (*plan.keys, _key(answer)), length))

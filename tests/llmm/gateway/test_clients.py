@@ -17,6 +17,8 @@ from google.genai import types as google_types
 
 from tests.llmm.gateway.conftest import CLIENT, Gateway
 
+pytestmark = pytest.mark.xdist_group("gateway")  # one gateway for all that ask it nothing special
+
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 TOOL = {"type": "function", "function": {"name": "add", "description": "adds", "parameters": SCHEMA}}

@@ -23,6 +23,8 @@ from tests.llmm.gateway.conftest import ADMIN, CLIENT, Gateway, directory_of, ga
 from tests.llmm.gateway.test_clients import CALL, TOOL, anthropic_of, google_of, openai_of, script
 from tests.llmm.tokens.families import model
 
+pytestmark = pytest.mark.xdist_group("gateway")  # one gateway for all that ask it nothing special
+
 
 def converse(served: Gateway, key: str, turns: int, **more: Any) -> list[dict[str, Any]]:
     """A conversation in which the model calls a tool in every turn but the last."""
