@@ -38,7 +38,7 @@ def _inventory(launcher: int) -> dict[str, object]:
 
 def _mounts(pid: int | str) -> list[str]:
     """Those that bubblewrap or the launcher could have made; others of the machine come and go."""
-    marks = ("posttrain", "newroot", "oldroot", f"uid={UID}")
+    marks = ("posttrain-sandbox", "newroot", "oldroot", f"uid={UID}")
     return [line for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines() if any(m in line for m in marks)]
 
 
