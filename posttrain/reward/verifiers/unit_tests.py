@@ -39,7 +39,7 @@ _SHOWN = 20  # cases in the evidence
 _FORMS = ("cases", "calls", "asserts", "pytest")
 _HARNESS = Path(__file__).resolve().parents[1] / "harness"
 _PYTHON = ["python", "-I"]
-_LIMITED = ["/bin/sh", "-c", 'ulimit -t "$0"; exec "$@"']
+_LIMITED = ["/bin/sh", "-c", 'ulimit -H -t $(($0 + 2)); ulimit -S -t "$0"; exec "$@"']
 _XCPU = 128 + 24  # the exit code of a process whose processor time was up
 
 
@@ -264,7 +264,7 @@ async def _run(
     *,
     stdin: bytes = b"",
     environment: dict[str, str] | None = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """What became of a program. Raises Problem where that says nothing about it."""
     result = await sandbox.exec(
         [*_LIMITED, str(math.ceil(seconds)), *command], stdin=stdin, timeout=6 * seconds + 10, workdir="/workspace",
