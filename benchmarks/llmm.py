@@ -126,9 +126,8 @@ def main() -> None:
             shown = f"{ours:>9.0f} {listed:>9.0f} {other:>9.0f} {ratio:>7.1f} {plain:>7.1f}"
             print(f"{source + ' to ' + target:<38} {messages:>8} {shown}", flush=True)
     middle = statistics.median(ratios)
-    print(
-        f"\n{'holds' if middle >= BAR else 'FAILS'} median {middle:.1f} times litellm, least {min(ratios):.1f} (bar {BAR:g})"
-    )
+    verdict = "holds" if middle >= BAR else "FAILS"
+    print(f"\n{verdict} median {middle:.1f} times litellm, least {min(ratios):.1f} (bar {BAR:g})")
     sys.exit(middle < BAR)
 
 

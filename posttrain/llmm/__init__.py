@@ -1,1 +1,1 @@
-"""LLMM: every vendor's interface as a dialect of one typed IR, lowered step by step to tokens that can be trained on."""
+"""LLMM: vendors' interfaces as dialects of one typed IR, lowered step by step to tokens that can be trained on."""

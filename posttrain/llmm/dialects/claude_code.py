@@ -29,6 +29,7 @@ TOOLS: Final[Mapping[str, str]] = {
     "Write": "edit", "NotebookEdit": "edit", "Read": "read", "Glob": "search", "Grep": "search", "WebSearch": "search",
     "WebFetch": "read", "TodoWrite": "plan", "ExitPlanMode": "plan", "EnterPlanMode": "plan", "Task": "spawn",
     "Agent": "spawn", "Skill": "read", "AskUserQuestion": "ask", "TaskOutput": "wait", "TaskStop": "wait",
+    "ListAgents": "read",
 }  # fmt: skip
 _OLD = re.compile(r"_session_([0-9A-Za-z-]+)$")
 

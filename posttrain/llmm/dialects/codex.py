@@ -24,6 +24,8 @@ from posttrain.llmm.ir.origin import Json
 __all__ = ["NAME", "TOOLS", "lift_request", "lift_response", "lower_request", "lower_response", "session"]
 NAME: Final = "codex"
 TOOLS: Final[Mapping[str, str]] = {
+    "exec": "execute", "sleep": "wait", "request_user_input_async": "ask", "followup_task": "spawn",
+    "send_message": "spawn", "interrupt_agent": "wait", "list_agents": "read",
     "shell": "execute", "shell_command": "execute", "local_shell": "execute", "exec_command": "execute",
     "write_stdin": "execute", "apply_patch": "edit", "update_plan": "plan", "view_image": "read", "read_file": "read",
     "list_dir": "read", "grep_files": "search", "web_search": "search", "spawn_agent": "spawn", "wait_agent": "wait",

@@ -85,11 +85,14 @@ def lift_request(wire: Json) -> ChatRequest:
         left = {key: value for key, value in as_object(form, "text").items() if value is None or key != "format"}
         if left or not form:
             residual = kept(NAME, residual, "text", left)
-    tools = get("tools")
+    tools = None if get("tools") is None else each(get("tools"), "tools", _lift_tool)
+    if added := _added(given):
+        residual = residual if tools is None else note(NAME, residual, tools=True)
+        tools = (*(tools or ()), *added)
     return ChatRequest(
         messages=tuple(messages),
         model=get("model"),
-        tools=None if tools is None else each(tools, "tools", _lift_tool),
+        tools=tools,
         tool_choice=_lift_choice(get("tool_choice"), get("parallel_tool_calls")),
         sampling=Sampling(max_tokens=get("max_output_tokens"), **{key: wire[key] for key in _SAMPLING if key in wire}),
         format=None if form is None else _lift_format(form.get("format")),
@@ -124,7 +127,9 @@ def lower_request(request: ChatRequest) -> Json:
         previous_response_id=request.previous, user=request.user, metadata=request.metadata,
     )  # fmt: skip
     if request.tools is not None:
-        out["tools"] = [wire for tool in request.tools if (wire := _lower_tool(tool)) is not None]
+        listed = [tool for tool in request.tools if tool.residual is None or "~added" not in own(NAME, tool.residual)]
+        if listed or not request.tools or "~tools" in out:
+            out["tools"] = [wire for tool in listed if (wire := _lower_tool(tool)) is not None]
     if request.tool_choice is not None:
         _lower_choice(request.tool_choice, out)
     if request.thinking is not None:
@@ -463,6 +468,21 @@ def _lift_tool(wire: Json, field: str) -> Tool:
             residual=rest(NAME, wire, ("type", "name", "description")),
         )  # fmt: skip
     return Tool(type=str(kind), residual={NAME: wire})
+
+
+def _added(given: Any) -> tuple[Tool, ...]:
+    """The functions in items that add tools in mid-conversation, where Codex puts all of its own. The item is said
+    again as it was; so the note."""
+    found: list[Tool] = []
+    items = [item for item in given if item.get("type") == "additional_tools"] if isinstance(given, list) else []
+    for item in items:
+        for tool in item.get("tools") or ():
+            for one in tool.get("tools") or () if tool.get("type") == "namespace" else (tool,):
+                lifted = _lift_tool(one, "input.tools")
+                if lifted.type is None:
+                    residual = note(NAME, lifted.residual, added=True)
+                    found.append(msgspec.structs.replace(lifted, residual=residual))
+    return tuple(found)
 
 
 def _lower_tool(tool: Tool) -> Json | None:
