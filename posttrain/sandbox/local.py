@@ -61,7 +61,8 @@ class LocalSandbox:
             argv = ["bwrap", "--info-fd", str(_FIRST - 1), "--seccomp", str(_FIRST + len(handles) - 2), *plan.arguments]
             handles.append(memory(seccomp.program(), "seccomp"))
             request = {"do": "start", "id": self.id, "argv": argv, "limits": layout.group_limits(self.spec)}
-            self._line.ask(request | {"rlimits": self._limits}, handles, self._hear)
+            # Not the calls' limits: outside of its namespace the user's other processes would count towards them.
+            self._line.ask(request | {"rlimits": {"RLIMIT_CORE": 0}}, handles, self._hear)
             either: list[asyncio.Future[Any]] = [self._ready, self._gone]
             await asyncio.wait(either, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not self._ready.done():
