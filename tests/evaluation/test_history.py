@@ -11,9 +11,9 @@ from pathlib import Path
 from posttrain.evaluation.history import URI, Evaluation, remember
 from posttrain.evaluation.schema import How, Result
 from posttrain.evaluation.settings import Sampling
-from posttrain.reward.score import AnswerForm
 from posttrain.lakestream import Stream
 from posttrain.lakestream.events import Event, listen
+from posttrain.reward.score import AnswerForm
 
 HOW = How(Sampling(samples=2, temperature=0.7), AnswerForm())
 FIRST = Evaluation("r1", "evaluate", "models/a", "lake/set.lance@1", "sha256:" + "1" * 64)
