@@ -38,7 +38,7 @@ def bad(node: Node) -> bool:
 
 def hooked(node: Node) -> bool:
     """Whether it hangs under another as its hook (an attempt of a hook hangs under the hook's Retry node)."""
-    return bool((node.get("nodeFlag") or {}).get("hooked")) and not retried(node)
+    return bool((node.get("nodeFlag") or {}).get("hooked")) and (node["type"] == RETRY or not retried(node))
 
 
 def retried(node: Node) -> bool:

@@ -227,7 +227,8 @@ class Call:
             self.start_body(self.body)
         else:
             if node is None:
-                self.create(self.name, RETRY, "Running", self.template, flags=self.flags)
+                flags = {**self.flags, "retried": True} if self.flags else None  # a hook's carries its attempts' flag
+                self.create(self.name, RETRY, "Running", self.template, flags=flags)
             elif node["type"] == RETRY and node["phase"] == "Pending":
                 self.run.state.mark(self.name, "Running", "")
             self.attempts.go_on()
