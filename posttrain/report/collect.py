@@ -89,7 +89,7 @@ def _states_from(records: dict[str, JSON]) -> list[StepState]:
 
 def _failed(failures: str) -> list[StepState]:
     """The steps that `workflow.failures` names: JSON in a JSON string, `null` where nothing failed."""
-    listed = json.loads(json.loads(failures)) if failures.startswith('"') else []
+    listed = (json.loads(json.loads(failures)) if failures.startswith('"') else None) or []
     known = {
         entry["displayName"].partition("(")[0]: entry for entry in listed if entry["podName"] != entry["displayName"]
     }
