@@ -72,7 +72,7 @@ def test_a_run_with_every_sdk_whose_log_probabilities_the_model_gives_again(gate
     messages: list[Any] = [{"role": "user", "content": "7 + 8 = ?"}]
     for _ in range(3):  # one conversation, a tool's call forced in each of its turns
         answer = client.chat.completions.create(
-            model="m", messages=messages, tools=[TOOL], max_tokens=80, seed=1, logprobs=True,  # type: ignore[list-item]
+            model="m", messages=messages, tools=[TOOL], max_tokens=120, seed=1, logprobs=True,  # type: ignore[list-item]
             tool_choice={"type": "function", "function": {"name": "add"}},
         ).choices[0]  # fmt: skip
         [call] = answer.message.tool_calls or []
@@ -84,7 +84,7 @@ def test_a_run_with_every_sdk_whose_log_probabilities_the_model_gives_again(gate
         assert len(events.get_final_completion().choices) == 2
     form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
     formed = client.chat.completions.create(
-        model="m", messages=[{"role": "user", "content": "y"}], response_format=form, max_tokens=40
+        model="m", messages=[{"role": "user", "content": "y"}], response_format=form, max_tokens=400
     )
     assert json.loads(formed.choices[0].message.content or "")["a"] in (1, 2)
     said = anthropic.Anthropic(base_url=gateway, api_key=made["key"], max_retries=0).messages.create(

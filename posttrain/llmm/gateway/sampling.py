@@ -18,6 +18,7 @@ from posttrain.llmm.tokens.model import ChatModel
 
 JSON = dict[str, Any]
 MAX_SAMPLES, MAX_TOP_LOGPROBS = 128, 20
+_BLANKS = 2  # in a row, within a forced call: a model may otherwise write nothing else until its limit
 
 
 def sampling_parameters(request: ir.ChatRequest, model: ChatModel, prompt_tokens: int, *, thinking: bool) -> JSON:
@@ -69,7 +70,7 @@ def structured_outputs(request: ir.ChatRequest, model: ChatModel, *, thinking: b
         raise GatewayError(422, "the form of the answer needs a JSON schema", param="response_format")
     if not thinking:
         return {"json": schema} if form.type == "schema" else {"json_object": True}
-    return _behind_thoughts({"type": "json_schema", "json_schema": schema}, thinking)
+    return _behind_thoughts(_form(schema), thinking)
 
 
 def _calls(request: ir.ChatRequest, choice: ir.ToolChoice, model: ChatModel) -> JSON:
@@ -82,18 +83,16 @@ def _calls(request: ir.ChatRequest, choice: ir.ToolChoice, model: ChatModel) -> 
         message = f"a call cannot be forced upon a model that writes calls as {model.format.name} does"
         raise GatewayError(422, message, param="tool_choice")
     begin, end = model.format.tag
-    tags = [
-        {
-            "type": "tag", "begin": begin % name, "end": end,
-            "content": {"type": "json_schema", "json_schema": offered[name] or {"type": "object"}},
-        }
-        for name in names
-    ]  # fmt: skip
+    tags = [{"type": "tag", "begin": begin % name, "end": end, "content": _form(offered[name])} for name in names]
     if choice.parallel is False or choice.mode == "named":
         return tags[0] if len(tags) == 1 else {"type": "or", "elements": tags}
     return {
         "type": "tags_with_separator", "tags": tags, "separator": model.format.separator, "at_least_one": True,
     }  # fmt: skip
+
+
+def _form(schema: JSON) -> JSON:
+    return {"type": "json_schema", "json_schema": schema or {"type": "object"}, "max_whitespace_cnt": _BLANKS}
 
 
 def _behind_thoughts(inner: JSON, thinking: bool) -> JSON:
