@@ -207,7 +207,7 @@ def sandboxes() -> Check:
         held = "limits of single processes stand in for memory and pids, none for cpu"
         lacking.append(f"{reason}: {held}, and a call that runs out of time may leave a daemon until its sandbox ends")
     if reason := overlay_refused():
-        lacking.append(f"no overlay ({reason}): a root directory can be read and not written")
+        lacking.append(f"no overlay ({reason}): a root directory is copied for each sandbox")
     if lacking:
         return Check("sandboxes", "warn", "bubblewrap, with less than all limits", "; ".join(lacking))
     return Check("sandboxes", "ok", "bubblewrap with cgroups, a seccomp filter and overlays")

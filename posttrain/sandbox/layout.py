@@ -47,13 +47,13 @@ class Plan:
     texts: list[bytes]
 
 
-def plan(spec: SandboxSpec, *, first: int, overlay: bool = True) -> Plan:
-    """`first` is the number of the first descriptor. Without `overlay` a root is bound read-only."""
+def plan(spec: SandboxSpec, *, first: int, copy: str = "") -> Plan:
+    """`first` is the number of the first descriptor; `copy` one of the root to write to, where there is no overlay."""
     made = _Made(first)
-    if spec.root and overlay:
-        made.options += ["--overlay-src", Source(spec.root), "--tmp-overlay", "/"]
+    if spec.root and copy:
+        made.options += ["--bind", Source(copy), "/"]
     elif spec.root:
-        made.bind(spec.root, "/")
+        made.options += ["--overlay-src", Source(spec.root), "--tmp-overlay", "/"]
     else:
         _programs(made)
     for path, source in spec.mounts.items():

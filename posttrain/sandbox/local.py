@@ -1,7 +1,7 @@
 """A sandbox of this machine, as the worker holds it.
 
-Invariants: nothing of a sandbox is on a disk; its processes and mounts end with its pid 1, its groups with
-the launcher's report of that.
+Invariants: nothing of a sandbox is on a disk, but the copy of its root where the kernel makes no overlay; its
+processes and mounts end with its pid 1, its groups with the launcher's report of that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from posttrain.sandbox.line import Event, Line, memory
 from posttrain.sandbox.protocol import Outcome, Output, Result, SandboxGone, Snapshot
 from posttrain.sandbox.running import Running
 from posttrain.sandbox.spec import WORKSPACE, Network, SandboxSpec
-from posttrain.sandbox.transfer import TREE_BYTES, packed, unpack_regular
+from posttrain.sandbox.transfer import TREE_BYTES, copy_root, packed, unpack_regular
 
 _START_SECONDS = 30.0
 _FIRST = 11  # the launcher's own report comes before
@@ -46,23 +48,29 @@ class LocalSandbox:
         self._forwarding: Forwarding | None = None
         self._running: set[Running] = set()
         self._end: Outcome | None = None  # why it was ended by us
+        self._asked = False  # whether the launcher knows of it, and will tell its end
+        self._copy = ""  # of the root, where the kernel makes no overlay
 
     # -- life
 
     async def start(self) -> None:
         begun = time.monotonic()
         self._alive.add(self)
-        plan = layout.plan(self.spec, first=_FIRST, overlay=not overlay_refused())
         said = os.memfd_create("stderr", os.MFD_CLOEXEC)
         stdin, self._hold = os.pipe2(os.O_CLOEXEC)
         handles = [stdin, said]
         try:
+            if self.spec.root and overlay_refused():
+                self._copy = os.path.join(tempfile.gettempdir(), f"{self._line.prefix}{self.id}")
+                await copy_root(self.spec.root, self._copy)
+            plan = layout.plan(self.spec, first=_FIRST, copy=self._copy)
             handles += [memory(text, "text") for text in plan.texts]
             argv = ["bwrap", "--info-fd", str(_FIRST - 1), "--seccomp", str(_FIRST + len(handles) - 2), *plan.arguments]
             handles.append(memory(seccomp.program(), "seccomp"))
             request = {"do": "start", "id": self.id, "argv": argv, "limits": layout.group_limits(self.spec)}
             # Not the calls' limits: outside of its namespace the user's other processes would count towards them.
             self._line.ask(request | {"rlimits": {"RLIMIT_CORE": 0}}, handles, self._hear)
+            self._asked = True
             either: list[asyncio.Future[Any]] = [self._ready, self._gone]
             await asyncio.wait(either, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not self._ready.done():
@@ -90,18 +98,21 @@ class LocalSandbox:
         if self._end is None:
             self._end = Outcome.cancelled
         self._give_up()
-        if not self._gone.done() and self._hold >= 0:
+        if self._asked:
             await asyncio.shield(self._gone)
+        self._let_go()
         for running in list(self._running):
             await running.wait()
         if self._forwarding is not None:
             await self._forwarding.close()
+        if self._copy:
+            await asyncio.to_thread(shutil.rmtree, self._copy, ignore_errors=True)
         self._alive.discard(self)
 
     def _give_up(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        if not self._gone.done() and self._hold >= 0:
+        if self._asked and not self._gone.done():
             with contextlib.suppress(SandboxGone):
                 self._line.ask({"do": "stop", "id": self.id, "sandbox": self.id})
 
@@ -120,6 +131,10 @@ class LocalSandbox:
             self._deadline.cancel()
         if not self._gone.done():
             self._gone.set_result(event)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._hold >= 0:
             os.close(self._hold)
             self._hold = -1
 

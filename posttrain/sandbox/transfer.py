@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +35,21 @@ def unpack_regular(
                 raise UserError(f"leads out of the directory: {problem}", field="collect", value=member.name) from None
             names.append(member.name)
     return names
+
+
+async def copy_root(root: str, place: str) -> None:
+    """Copy a root directory, sharing blocks where the file system can. Raises UserError where that cannot be."""
+    command = ["cp", "-a", "--reflink=auto", "--", root, place]
+    copying = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
+    try:
+        _, stderr = await copying.communicate()
+    except asyncio.CancelledError:
+        copying.kill()
+        await copying.wait()
+        raise
+    if copying.returncode != 0:
+        said = (stderr.decode(errors="replace").strip().splitlines() or ["cp failed"])[-1]
+        raise UserError(f"cannot be copied: {said}", field="root", value=root)
 
 
 def packed(source: Path) -> bytes:

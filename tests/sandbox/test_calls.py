@@ -198,7 +198,14 @@ def test_a_tar_that_climbs_out_reaches_nothing(boxes: Boxes, tmp_path: Path) -> 
         assert victim.read_text() == "untouched" and not Path("/escaped").exists()
 
 
-def test_a_root_of_its_own_is_written_to_without_being_changed(boxes: Boxes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("overlay", [True, False])
+def test_a_root_of_its_own_is_written_to_without_being_changed(
+    boxes: Boxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overlay: bool
+) -> None:
+    if overlay and overlay_refused():
+        pytest.skip(overlay_refused())
+    monkeypatch.setattr("posttrain.sandbox.local.overlay_refused", lambda: "" if overlay else "as the test has it")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     root = _small_root(tmp_path)
 
     async def work() -> tuple[str, str]:
@@ -209,10 +216,16 @@ def test_a_root_of_its_own_is_written_to_without_being_changed(boxes: Boxes, tmp
             return first.text, second.text
 
     first, second = boxes.run(work())
-    assert first.startswith("old\n") and "usr" not in first
+    assert first.startswith("old\nnew\n") and "usr" not in first and second == "more\n"
     assert (root / "etc/motd").read_text() == "old\n" and not (root / "etc/more").exists()
-    if not overlay_refused():
-        assert (first.splitlines()[1], second) == ("new", "more\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]  # a copy has gone
+
+
+def test_a_root_that_cannot_be_copied_is_told(boxes: Boxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posttrain.sandbox.local.overlay_refused", lambda: "as the test has it")
+    monkeypatch.setattr("tempfile.tempdir", "/proc")
+    with pytest.raises(UserError, match="root: cannot be copied"):
+        boxes.exec(["true"], root=str(tmp_path))
 
 
 def _small_root(tmp_path: Path) -> Path:
