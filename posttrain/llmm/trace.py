@@ -46,7 +46,7 @@ class _Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_
     seconds: float | None = None
 
 
-class Started(_Event):
+class Started(_Event, frozen=True):
     """`dialect` is the one that the agent speaks, where it speaks one."""
 
     trajectory: str
@@ -56,7 +56,7 @@ class Started(_Event):
     metadata: dict[str, str] | None = None
 
 
-class Asked(_Event):
+class Asked(_Event, frozen=True):
     """A call of the model. `request` and `response` are bodies of `dialect`, the answer as a whole where it was
     streamed; `agent` names the sub-agent that called, `failure` why there is no answer. `tokens` are the engine's."""
 
@@ -69,7 +69,7 @@ class Asked(_Event):
     tokens: Tokens | None = None
 
 
-class Used(_Event):
+class Used(_Event, frozen=True):
     """A tool's call, carried out: `call` is the id that the model gave it."""
 
     call: str
@@ -79,7 +79,7 @@ class Used(_Event):
     error: str | None = None
 
 
-class Converted(_Event):
+class Converted(_Event, frozen=True):
     """A body of one dialect made into one of another, with what was lost."""
 
     source: str
@@ -90,7 +90,7 @@ class Converted(_Event):
     losses: tuple[Lost, ...] = ()
 
 
-class Judged(_Event):
+class Judged(_Event, frozen=True):
     """A verifier's word. Only `scored` carries a reward."""
 
     verifier: str
@@ -99,7 +99,7 @@ class Judged(_Event):
     details: dict[str, Any] | None = None
 
 
-class Ended(_Event):
+class Ended(_Event, frozen=True):
     status: Status
 
 

@@ -174,10 +174,11 @@ def _lift_message(wire: Any, index: int, into: list[Message]) -> None:
     else:
         parts = _lift_content(content, f"messages.{index}.content")
     if role == "user":
-        if any(type(part) is ToolResult for part in parts):
-            _split(parts, residual, into)
-        else:
-            into.append(Message(role="user", parts=parts, residual=residual))
+        for part in parts:
+            if type(part) is ToolResult:
+                _split(parts, residual, into)
+                return
+        into.append(Message(role="user", parts=parts, residual=residual))
     elif role == "assistant":
         into.append(Message(role="assistant", parts=parts, residual=residual))
     elif role == "system":
@@ -276,8 +277,9 @@ def _lift_use(wire: Json) -> Part:
     given = wire.get("input")
     if not isinstance(given, dict):
         return _lift_opaque(wire)
-    residual = rest(NAME, wire, ("type", "id", "name", "input")) if len(wire) > 4 or wire["id"] is None else None
-    return ToolCall(name=name, arguments=given, id=wire.get("id"), residual=residual)
+    id_ = wire.get("id")
+    residual = rest(NAME, wire, ("type", "id", "name", "input")) if len(wire) > 4 or id_ is None else None
+    return ToolCall(name=name, arguments=given, id=id_, residual=residual)
 
 
 _RESULT = frozenset(("type", "tool_use_id", "content", "is_error"))
@@ -285,6 +287,8 @@ _RESULT = frozenset(("type", "tool_use_id", "content", "is_error"))
 
 def _lift_result(wire: Json) -> Part:
     content = wire.get("content")
+    if type(content) is str and len(wire) == 3 and (call := wire.get("tool_use_id")) is not None:
+        return ToolResult(call=call, content=(Text(text=content),))
     residual = rest(NAME, wire, _RESULT)
     if content == []:
         residual = kept(NAME, residual, "content", [])
@@ -301,8 +305,7 @@ _SOURCES = {"base64": ("media_type", "data"), "url": ("url",), "file": ("file_id
 
 def _lift_media(wire: Json) -> Part:
     source = wire.get("source")
-    kind = source.get("type") if isinstance(source, dict) else None
-    if kind not in _SOURCES:
+    if not isinstance(source, dict) or (kind := source.get("type")) not in _SOURCES:
         return _lift_opaque(wire)
     image = wire["type"] == "image"
     residual = rest(NAME, wire, ("type", "source") if image else ("type", "source", "title"))
@@ -330,7 +333,7 @@ _LIFT: Final[dict[str, Callable[[Json], Part]]] = {
 
 
 def _lower_message(message: Message, into: list[Json]) -> None:
-    role = message.role
+    role: str = message.role
     if role == "tool":
         role = "user"
     elif role == "developer":
@@ -338,10 +341,10 @@ def _lower_message(message: Message, into: list[Json]) -> None:
     parts, residual = message.parts, message.residual
     content = _lower_content(parts)
     if message.joined and into and into[-1]["role"] == role:
-        before = into[-1]["content"]
-        if isinstance(before, str):
-            before = into[-1]["content"] = [{"type": "text", "text": before}]
-        before.extend([{"type": "text", "text": content}] if isinstance(content, str) else content)
+        said = into[-1]["content"]
+        blocks = [{"type": "text", "text": said}] if isinstance(said, str) else said
+        into[-1]["content"] = blocks
+        blocks.extend([{"type": "text", "text": content}] if isinstance(content, str) else content)
         return
     if residual is None:
         into.append({"role": role, "content": content})
@@ -351,7 +354,7 @@ def _lower_message(message: Message, into: list[Json]) -> None:
     into.append(done(out))
 
 
-def _lower_content(parts: tuple[Part, ...]) -> Any:
+def _lower_content(parts: tuple[Any, ...]) -> Any:
     """A string where a single text says no more than that; else blocks."""
     if len(parts) == 1 and type(part := parts[0]) is Text and not part.citations:
         residual = part.residual
@@ -501,7 +504,7 @@ _MODE_WORDS: Final = {"auto": "auto", "required": "any", "named": "tool", "none"
 def _lift_choice(wire: Any) -> ToolChoice | None:
     if wire is None:
         return None
-    mode = _MODES.get(as_object(wire, "tool_choice").get("type"))
+    mode = _MODES.get(str(as_object(wire, "tool_choice").get("type")))
     if mode is None:
         raise DialectError("is no choice", field="tool_choice.type", value=wire.get("type"))
     serial, name = wire.get("disable_parallel_tool_use"), wire.get("name") if mode == "named" else None
@@ -540,7 +543,7 @@ def _lift_thinking(wire: Any, effort: str | None) -> Thinking | None:
     if left:
         residual[NAME]["thinking"] = left
     return Thinking(
-        enabled=_ENABLED.get(kind), effort=effort, budget=wire.get("budget_tokens"), residual=residual
+        enabled=_ENABLED.get(str(kind)), effort=effort, budget=wire.get("budget_tokens"), residual=residual
     )  # fmt: skip
 
 

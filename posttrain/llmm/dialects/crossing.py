@@ -15,8 +15,8 @@ from typing import Any, Literal
 import msgspec
 
 from posttrain.llmm.dialects import dialect
-from posttrain.llmm.dialects.words import LACKS, UNSAID
-from posttrain.llmm.ir.chat import ChatRequest, ChatResponse, Message, Opaque, Part, Tool, ToolCall, ToolResult
+from posttrain.llmm.dialects.words import JUDGED, LACKS, UNSAID
+from posttrain.llmm.ir.chat import ChatResponse, Message, Opaque, Part, Text, Tool, ToolCall, ToolResult
 from posttrain.llmm.ir.origin import Json
 
 Kind = Literal["request", "response"]
@@ -77,6 +77,8 @@ def fitted(value: Any, target: str, *, foreign: bool = True) -> Any:
 
 
 def _fitted(messages: tuple[Message, ...], target: str) -> tuple[Message, ...]:
+    if not any(_unfit(part, target) for message in messages for part in message.parts):
+        return messages
     waiting: deque[tuple[str, str]] = deque()  # (id, name) of calls without a result
     names: dict[str, str] = {}
     count = 0
@@ -85,16 +87,15 @@ def _fitted(messages: tuple[Message, ...], target: str) -> tuple[Message, ...]:
     for message in messages:
         parts: list[Part] | None = None
         for index, part in enumerate(message.parts):
-            new: Part = part
-            kind = type(part)
-            if kind is ToolCall:
-                if part.id is None and target != "google_genai":  # type: ignore[union-attr]
+            new: Any = part
+            if isinstance(part, ToolCall):
+                if part.id is None and target != "google_genai":
                     new = msgspec.structs.replace(part, id=f"call_{count}")
                 count += 1
-                waiting.append((new.id or "", new.name))  # type: ignore[union-attr]
-                names[new.id or ""] = new.name  # type: ignore[union-attr]
-            elif kind is ToolResult:
-                new = _answering(part, waiting, names, target)  # type: ignore[arg-type]
+                waiting.append((new.id or "", part.name))
+                names[new.id or ""] = part.name
+            elif isinstance(part, ToolResult):
+                new = _answering(part, waiting, names, target)
             if getattr(new, "signature", None) is not None or getattr(new, "encrypted", None) is not None:
                 new = _unsealed(new)
             if new is not part:
@@ -103,6 +104,18 @@ def _fitted(messages: tuple[Message, ...], target: str) -> tuple[Message, ...]:
         changed = changed or parts is not None
         out.append(message if parts is None else msgspec.structs.replace(message, parts=tuple(parts)))
     return tuple(out) if changed else messages
+
+
+def _unfit(part: Any, target: str) -> bool:
+    """Whether the target could not take the part as it is."""
+    kind = type(part)
+    if kind is Text:
+        return part.signature is not None
+    if kind is ToolResult:
+        return part.call is None or (target == "google_genai" and part.name is None)
+    if kind is ToolCall:
+        return part.signature is not None or (part.id is None and target != "google_genai")
+    return any(getattr(part, seal, None) is not None for seal in _SEALS)
 
 
 def _answering(result: ToolResult, waiting: deque[tuple[str, str]], names: dict[str, str], target: str) -> ToolResult:
@@ -127,47 +140,85 @@ def _unsealed(part: Any) -> Part:
     return msgspec.structs.replace(part, **seals)
 
 
-def losses(value: Any, target: str, *, foreign: bool = True) -> Iterator[Loss]:
+def losses(value: Any, target: str, *, foreign: bool = True) -> list[Loss]:
     """What `target` cannot say of `value`. With `foreign`, seals are another vendor's."""
-    if isinstance(value, ChatRequest | ChatResponse):
-        yield from _lost(value, "", target, LACKS[target], None, foreign)
+    found: list[Loss] = []
+    _lost(value, "", target, None, foreign, found)
+    return found
 
 
-def _lost(value: Any, path: str, target: str, lacks: Any, role: str | None, foreign: bool) -> Iterator[Loss]:
-    kind = type(value)
+def _lost(value: Any, path: str, target: str, role: str | None, foreign: bool, found: list[Loss]) -> None:
+    kind: Any = type(value)
+    plan = _plan(kind, target, foreign)
+    residual = value.residual if plan.residual else None
+    if plan.whole is not None and (residual is None or target not in residual) and value.type is not None:
+        found.append(Loss(path, value.type, plan.whole.format(target=target)))
+        return
     dot = f"{path}." if path else ""
-    if kind is Opaque and (value.residual is None or target not in value.residual):
-        yield Loss(path, value.type, f"{target} has no such part")
-        return
-    if kind is Tool and value.type is not None and (value.residual is None or target not in value.residual):
-        yield Loss(path, value.type, "a tool that another vendor defines")
-        return
-    for field in lacks.get(kind, ()):
+    for field, reason in plan.unsaid:
         said = getattr(value, field)
         if said is not None and said != () and not (field == "free" and said is False):
-            yield Loss(f"{dot}{field}", said, f"{target} has no word for it")
+            found.append(Loss(f"{dot}{field}", said, reason))
     if kind is Message:
         role = value.role
-    for field, reason in UNSAID[target](value, role):
-        said = getattr(value, field) if field else kind.__name__
-        yield Loss(f"{dot}{field}" if field else path, said, f"{target}: {reason}")
-    if foreign:
-        for seal in ("signature", "encrypted"):
-            if getattr(value, seal, None) is not None and seal not in lacks.get(kind, ()):
-                yield Loss(f"{dot}{seal}", getattr(value, seal), "a vendor's seal, of worth to that vendor alone")
-    residual = getattr(value, "residual", None)
+    if plan.judged and _worth_it(kind, value):
+        for field, reason in UNSAID[target](value, role):
+            said = getattr(value, field) if field else kind.__name__
+            found.append(Loss(f"{dot}{field}" if field else path, said, f"{target}: {reason}"))
     if residual is not None:
         for name, left in residual.items():
             if name != target:
-                yield from _left(left, f"{dot}~{name}")
-    for field in _children(kind):
+                found.extend(_left(left, f"{dot}~{name}"))
+    for field in plan.children:
         held = getattr(value, field)
         if type(held) is tuple:
             for index, each in enumerate(held):
                 if isinstance(each, msgspec.Struct):
-                    yield from _lost(each, f"{dot}{field}.{index}", target, lacks, role, foreign)
+                    _lost(each, f"{dot}{field}.{index}", target, role, foreign, found)
         elif isinstance(held, msgspec.Struct):
-            yield from _lost(held, f"{dot}{field}", target, lacks, role, foreign)
+            _lost(held, f"{dot}{field}", target, role, foreign, found)
+
+
+def _worth_it(kind: type, value: Any) -> bool:
+    """Whether the judge could have a word to say: most texts, calls and messages give it nothing to judge."""
+    if kind is Text:
+        return value.citations is not None
+    if kind is ToolCall:
+        return value.free or type(value.arguments) is str
+    if kind is Message and value.role != "developer":
+        parts = value.parts
+        usual = Text if value.role != "tool" else ToolResult
+        return not all(type(part) is usual for part in parts)
+    return True
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How elements of a type are looked at. `whole`: why an element with a type of its vendor's own is lost."""
+
+    whole: str | None
+    unsaid: tuple[tuple[str, str], ...]
+    judged: bool
+    residual: bool
+    children: tuple[str, ...]
+
+
+_WHOLE = {Opaque: "{target} has no such part", Tool: "a tool that another vendor defines"}
+_SEALS = ("signature", "encrypted")
+_PLAIN = frozenset(("residual", "origin", "arguments", "value", "parameters", "schema", "metadata", "bytes"))
+_SIMPLE = frozenset(("text", "model", "id", "name", "role", "index", "stop", "joined", "call", "type"))
+
+
+@cache
+def _plan(kind: type[msgspec.Struct], target: str, foreign: bool) -> _Plan:
+    fields = kind.__struct_fields__
+    lacks = LACKS[target].get(kind, frozenset())
+    unsaid = [(field, f"{target} has no word for it") for field in fields if field in lacks]
+    if foreign:
+        seal = "a vendor's seal, of worth to that vendor alone"
+        unsaid += [(field, seal) for field in _SEALS if field in fields and field not in lacks]
+    children = tuple(field for field in fields if field not in _PLAIN and field not in _SIMPLE and field not in lacks)
+    return _Plan(_WHOLE.get(kind), tuple(unsaid), kind in JUDGED, "residual" in fields, children)
 
 
 NESTED = ("~inner", "~item", "~source")  # notes that hold wire keys of an object within
@@ -181,10 +232,3 @@ def _left(left: Json, path: str) -> Iterator[Loss]:
             yield Loss(path, value, "no word of the IR")
         elif key[:1] != "~" and key != "type" and value is not None and value not in ({}, []):
             yield Loss(f"{path}.{key}", value, "no word of the IR")
-
-
-@cache
-def _children(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Fields that may hold elements."""
-    plain = {"residual", "origin", "arguments", "value", "parameters", "schema", "metadata", "bytes"}
-    return tuple(name for name in kind.__struct_fields__ if name not in plain)

@@ -221,16 +221,17 @@ def lift_part(wire: Json) -> Part:
 
 def _lift_result(wire: Json, answer: Json) -> Part:
     residual = rest(NAME, wire, ("functionResponse",))
-    value, error, content = answer.get("response"), None, ()
+    value, error = answer.get("response"), None
+    content: tuple[Any, ...] = ()
     match value:
-        case {"output": str(text)} if len(value) == 1:
+        case {"output": str(text), **more} if not more:
             value, content = None, (Text(text=text),)
-        case {"error": str(text)} if len(value) == 1:
+        case {"error": str(text), **more} if not more:
             value, error, content = None, True, (Text(text=text),)
     if (parts := answer.get("parts")) is not None:
         media = _lift_parts(parts, "functionResponse.parts")
         residual = note(NAME, residual, parts=len(parts))
-        content = (*content, *media)  # type: ignore[assignment]
+        content = (*content, *media)
     if beside := rest(NAME, answer, ("id", "name", "response", "parts")):
         residual = note(NAME, residual, inner=beside[NAME])
     if "response" not in answer or answer["response"] is None:
@@ -420,10 +421,8 @@ _MODE_WORDS: Final = {"auto": "AUTO", "required": "ANY", "named": "ANY", "none":
 def _lift_choice(wire: Any) -> ToolChoice | None:
     if wire is None:
         return None
-    mode, names = (
-        _MODES.get(as_object(wire, "toolConfig.functionCallingConfig").get("mode")),
-        wire.get("allowedFunctionNames"),
-    )
+    said = as_object(wire, "toolConfig.functionCallingConfig").get("mode")
+    mode, names = _MODES.get(str(said)), wire.get("allowedFunctionNames")
     known = ["allowedFunctionNames"] if mode is None else ["mode", "allowedFunctionNames"]
     residual = rest(NAME, wire, known) or {NAME: {}}
     if mode == "required" and names is not None and len(names) == 1:
@@ -448,7 +447,7 @@ def _lift_thinking(wire: Any) -> Thinking | None:
     usual = isinstance(level, str) and level == level.lower().upper()
     known = ("thinkingBudget", "thinkingLevel") if usual else ("thinkingBudget",)
     return Thinking(
-        effort=level.lower() if usual else None, budget=wire.get("thinkingBudget"),
+        effort=str(level).lower() if usual else None, budget=wire.get("thinkingBudget"),
         residual=rest(NAME, wire, known) or {NAME: {}},
     )  # fmt: skip
 
@@ -548,9 +547,10 @@ def _lift_logprobs(wire: Any) -> tuple[tuple[Logprob, ...] | None, Json | None]:
         return None, wire
     left = {k: v for k, v in wire.items() if v is None or k not in ("chosenCandidates", "topCandidates")}
     others: list[Any] = [None] * len(chosen)
-    plain = top is not None and all(set(each_) == {"candidates"} and each_["candidates"] is not None for each_ in top)
-    if plain and len(top) == len(chosen):
-        others = [tuple(map(_lift_logprob, each_["candidates"])) for each_ in top]
+    listed: list[Json] = top or []
+    plain = all(set(each_) == {"candidates"} and each_["candidates"] is not None for each_ in listed)
+    if top is not None and plain and len(listed) == len(chosen):
+        others = [tuple(map(_lift_logprob, each_["candidates"])) for each_ in listed]
     elif top is not None:
         left["topCandidates"] = top
     found = tuple(_lift_logprob(one, more) for one, more in zip(chosen, others, strict=True))

@@ -159,6 +159,9 @@ def _lift_message(wire: Any, index: int, *, joins: bool) -> Message:
         return lift_assistant(wire, f"messages.{index}")
     content = wire.get("content")
     if role == "tool":
+        if type(content) is str and len(wire) == 3 and (call := wire.get("tool_call_id")) is not None:
+            plain = ToolResult(call=call, content=(Text(text=content),))
+            return Message(role="tool", parts=(plain,), joined=joins)
         result = ToolResult(
             call=wire.get("tool_call_id"),
             content=_lift_content(content, index),  # type: ignore[arg-type]
@@ -305,6 +308,12 @@ def _lower_media(part: Media) -> Json:
 
 
 def _lift_call(wire: Json, field: str) -> ToolCall:
+    if len(wire) == 3 and wire.get("type") == "function" and (id_ := wire.get("id")) is not None:
+        inner = wire.get("function")
+        if type(inner) is dict and len(inner) == 2:
+            name, text = inner.get("name"), inner.get("arguments")
+            if type(name) is str and type(text) is str:
+                return ToolCall(name=name, arguments=text, id=id_)
     kind = wire.get("type", "function")
     key, text = ("custom", "input") if kind == "custom" else ("function", "arguments")
     inner = as_object(wire.get(key), f"{field}.{key}")
@@ -381,6 +390,10 @@ def _lower_message(message: Message, into: list[Json]) -> None:
 
 
 def _lower_result(result: ToolResult) -> Json:
+    content = result.content
+    plain = result.residual is None and result.value is None and result.call is not None
+    if plain and len(content) == 1 and type(text := content[0]) is Text and _bare(text):
+        return {"role": "tool", "tool_call_id": result.call, "content": text.text}
     out = own(NAME, result.residual)
     out["role"] = "tool"
     put(out, tool_call_id=result.call)
@@ -438,7 +451,7 @@ def _lift_tool(wire: Json, field: str) -> Tool:
     inner = wire.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):
         return Tool(type=str(kind), residual={NAME: wire})
-    residual = rest(NAME, wire, ("type", kind))
+    residual = rest(NAME, wire, ("type", str(kind)))
     if kind == "custom":
         beside = rest(NAME, inner, ("name", "description"))
         residual = residual if beside is None else note(NAME, residual, inner=beside[NAME])

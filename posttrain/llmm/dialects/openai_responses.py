@@ -652,7 +652,7 @@ def lower_response(response: ChatResponse) -> Json:
     choice = response.choices[0] if response.choices else Choice(message=Message(role="assistant"))
     out["object"] = "response"
     out["output"] = lower_output(response, choice)
-    said = out.get("~ended")
+    said: Any = out.get("~ended")
     calls = any(isinstance(part, ToolCall) for part in choice.message.parts)
     if said is not None and lift_status(said.get("status"), said.get("incomplete_details"), calls) == choice.stop:
         out.update(said)

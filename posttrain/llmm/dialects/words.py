@@ -256,6 +256,7 @@ def _is_object(text: str) -> bool:
         return False
 
 
+JUDGED: Final = frozenset((Media, Text, Message, ToolChoice, ChatResponse, Choice, Format, Usage, Refusal, ToolCall))
 UNSAID: Final[Mapping[str, Callable[[Any, str | None], Judged]]] = {
     "openai_chat": _openai_chat,
     "openai_responses": _openai_responses,

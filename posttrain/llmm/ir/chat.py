@@ -34,7 +34,7 @@ class Citation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class Text(_Element):
+class Text(_Element, frozen=True):
     """Text. `signature` is a vendor's seal on it, opaque, of worth to that vendor alone."""
 
     text: str
@@ -42,7 +42,7 @@ class Text(_Element):
     signature: str | None = None
 
 
-class Reasoning(_Element):
+class Reasoning(_Element, frozen=True):
     """What the model thought. `text` None and `encrypted` set: only the vendor can read it (redacted or
     encrypted reasoning). `summary` is what a vendor shows in its place. `signature` as in `Text`."""
 
@@ -52,13 +52,13 @@ class Reasoning(_Element):
     signature: str | None = None
 
 
-class Refusal(_Element):
+class Refusal(_Element, frozen=True):
     """The model declines, in its own words."""
 
     text: str
 
 
-class Media(_Element):
+class Media(_Element, frozen=True):
     """An image, a sound, a video or a document: by value (`data`, base64), by `url` or by a vendor's `file` id."""
 
     medium: Literal["image", "audio", "video", "document"]
@@ -71,7 +71,7 @@ class Media(_Element):
     signature: str | None = None
 
 
-class ToolCall(_Element):
+class ToolCall(_Element, frozen=True):
     """A call that the model asks for. `arguments` is the JSON text as the model wrote it, or the object where the
     vendor gives one (use `arguments_object`, `arguments_text`); for `free` calls it is text of any form.
     `id` is None where the vendor gives calls no ids: then results are matched by name and order."""
@@ -83,7 +83,7 @@ class ToolCall(_Element):
     signature: str | None = None
 
 
-class ToolResult(_Element):
+class ToolResult(_Element, frozen=True):
     """What a tool answered to the call `call`. `content` holds text and media; `value` is the object in its place
     where the vendor gives one; `error` True means that the call failed."""
 
@@ -95,7 +95,7 @@ class ToolResult(_Element):
     free: bool = False
 
 
-class Opaque(_Element):
+class Opaque(_Element, frozen=True):
     """A part of `type` that the IR has no word for; all of it is in the residual of its dialect."""
 
     type: str
@@ -254,11 +254,14 @@ class ChatResponse(
     residual: Residual | None = None
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 def arguments_text(call: ToolCall) -> str:
     """The arguments as text: the model's own where it is known."""
     if isinstance(call.arguments, str):
         return call.arguments
-    return msgspec.json.encode(call.arguments).decode()
+    return _encode(call.arguments).decode()
 
 
 def arguments_object(call: ToolCall) -> Any:

@@ -24,21 +24,22 @@ def bare(value: T) -> T:
         return cast(T, tuple(bare(each) for each in value))
     if not isinstance(value, msgspec.Struct):
         return value
+    struct: Any = value
     changed: dict[str, Any] = {name: None for name in _SKIPPED if getattr(value, name, None) is not None}
     if isinstance(value, ToolCall) and isinstance(value.arguments, str) and not value.free:
         with suppress(ValueError):  # text that is no JSON stays as it is
             changed["arguments"] = arguments_object(value)
-    for name in value.__struct_fields__:
-        old = getattr(value, name)
+    for name in struct.__struct_fields__:
+        old = getattr(struct, name)
         if old == () and name == "citations":
             changed[name] = None
         elif isinstance(old, msgspec.Struct | tuple) and name not in _SKIPPED:
-            new = bare(old)
+            new: Any = bare(old)
             if name in ("parts", "content"):
                 new = tuple(part for part in new if not _empty(part))
             if new is not old:
                 changed[name] = new
-    return msgspec.structs.replace(value, **changed) if changed else value
+    return msgspec.structs.replace(struct, **changed) if changed else value
 
 
 def _empty(part: Part) -> bool:

@@ -35,7 +35,7 @@ class _Delta(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_
     pass
 
 
-class Begin(_Delta):
+class Begin(_Delta, frozen=True):
     """The answer begins: what is known of it at once."""
 
     id: str | None = None
@@ -45,7 +45,7 @@ class Begin(_Delta):
     residual: Residual | None = None  # of the response
 
 
-class PartBegin(_Delta):
+class PartBegin(_Delta, frozen=True):
     """Part number `part` of the sample `choice` begins as `value`, to which its deltas are added."""
 
     value: Part
@@ -53,7 +53,7 @@ class PartBegin(_Delta):
     choice: int = 0
 
 
-class PartDelta(_Delta):
+class PartDelta(_Delta, frozen=True):
     """More of a part. `field` text: the text, or a call's arguments; else the field of that name."""
 
     text: str
@@ -62,7 +62,7 @@ class PartDelta(_Delta):
     field: Literal["text", "summary", "signature"] = "text"
 
 
-class PartCitation(_Delta):
+class PartCitation(_Delta, frozen=True):
     """A source for the text of the part."""
 
     citation: Citation
@@ -70,7 +70,7 @@ class PartCitation(_Delta):
     choice: int = 0
 
 
-class PartEnd(_Delta):
+class PartEnd(_Delta, frozen=True):
     """The part is whole; `value` is all of it where the wire says it again, or what its begin could not know."""
 
     part: int
@@ -78,12 +78,12 @@ class PartEnd(_Delta):
     value: Part | None = None
 
 
-class Logprobs(_Delta):
+class Logprobs(_Delta, frozen=True):
     tokens: tuple[Logprob, ...]
     choice: int = 0
 
 
-class ChoiceEnd(_Delta):
+class ChoiceEnd(_Delta, frozen=True):
     """The sample `choice` ended, and why."""
 
     choice: int = 0
@@ -92,25 +92,25 @@ class ChoiceEnd(_Delta):
     residual: Residual | None = None  # of the choice
 
 
-class UsageNow(_Delta):
+class UsageNow(_Delta, frozen=True):
     """Tokens so far: each field that is set stands in the place of an earlier one."""
 
     usage: Usage
 
 
-class Also(_Delta):
+class Also(_Delta, frozen=True):
     """More for the residual of the response."""
 
     residual: Residual
 
 
-class Broken(_Delta):
+class Broken(_Delta, frozen=True):
     """The rest of the answer does not come."""
 
     error: Failure
 
 
-class End(_Delta):
+class End(_Delta, frozen=True):
     """The answer is whole; `response` where the wire says all of it again."""
 
     response: ChatResponse | None = None
@@ -233,7 +233,9 @@ def unfold(response: ChatResponse, size: int = 16) -> list[Frame]:
 
 
 def _unfolded(part: Part, number: int, choice: int, size: int) -> list[Delta]:
-    begin, texts, citations = part, [], ()
+    begin: Part = part
+    texts: list[tuple[str, str]] = []
+    citations: tuple[Citation, ...] = ()
     match part:
         case Text():
             begin = msgspec.structs.replace(part, text="", citations=None, signature=None)
