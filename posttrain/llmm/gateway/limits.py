@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.settings import LimitSettings
 
+_INSTANT = 1e-6  # seconds that rounding may make
+
 
 class Bucket:
     """`per_minute` units flow in evenly; up to a minute's worth is kept. May be overdrawn by one taking."""
@@ -23,11 +25,12 @@ class Bucket:
         self._level, self._at = per_minute, clock()
 
     def wait(self) -> float:
-        """Seconds until something may be taken; 0: now."""
+        """Seconds until there is a whole unit to be taken; 0: now."""
         now = self._clock()
         self._level = min(self._most, self._level + (now - self._at) * self._rate)
         self._at = now
-        return 0.0 if self._level > 0 else (1 - self._level) / self._rate
+        wait = (1 - self._level) / self._rate
+        return wait if wait > _INSTANT else 0.0
 
     def take(self, units: float) -> None:
         self._level -= units
