@@ -24,7 +24,7 @@ from posttrain.errors import UserError
 HERE = Path(__file__).parent
 CASES = find_cases(HERE / "cases", HERE / "results")
 REASONS: dict[str, str] = tomllib.loads((HERE / "differences.toml").read_text(encoding="utf-8")).get("differs", {})
-JOBS = 16
+JOBS = 32  # they wait more than they work
 
 pytestmark = pytest.mark.xdist_group("conformance")
 

@@ -218,7 +218,7 @@ def test_many_pods_leave_nothing(pods: Pods) -> None:
         time.sleep(0.02)
     specs = [
         pods.spec("sh", "-c", f"sleep 0.1; exit {i % 2}", main={"resources": {"limits": {"memory": "1Gi"}}})
-        for i in range(150)
+        for i in range(60)
     ]
     before = _inventory(zygote, specs)
     waiting = {spec.id: spec for spec in specs}
@@ -230,7 +230,7 @@ def test_many_pods_leave_nothing(pods: Pods) -> None:
         for id in pods.runner.wait(1):
             if id in waiting and pods.runner.status(waiting[id].directory).ended:
                 del waiting[id]
-    assert [pods.runner.status(s.directory).phase for s in specs] == ["Succeeded", "Failed"] * 75
+    assert [pods.runner.status(s.directory).phase for s in specs] == ["Succeeded", "Failed"] * 30
     end = time.monotonic() + 10
     while (after := _inventory(zygote, specs)) != before and time.monotonic() < end:
         time.sleep(0.1)
