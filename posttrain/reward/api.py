@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from posttrain.json_text import storable
 from posttrain.reward.answers import AnswerForm
 from posttrain.reward.model import Question, Status
 
 LARGEST_BATCH = 1000
 
 
-def _storable(value: Any) -> Any:
-    """Refuse what is no JSON (NaN) or no text (a lone surrogate), and would come back as something else."""
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"cannot be stored: {problem}") from None
-    return value
-
-
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/+#@-]*$", max_length=300)]
 Key = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-Text = Annotated[str, AfterValidator(_storable)]
-Details = Annotated[dict[str, Any], AfterValidator(_storable)]
+Text = Annotated[str, AfterValidator(storable)]
+Details = Annotated[dict[str, Any], AfterValidator(storable)]
 
 
 class Body(BaseModel):

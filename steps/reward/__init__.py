@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from posttrain.contract import Nothing, Resources, StepSpec
 from posttrain.errors import UserError
-from posttrain.reward.settings import RewardSettings
+from posttrain.reward.settings import DATABASE_VARIABLE, RewardSettings
 
 PORT = 8400
 
@@ -22,6 +23,11 @@ class Config:
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 65535:
             raise UserError("is no port", field="port", value=self.port, remedy="write a number up to 65535")
+        if re.search(r"://[^/@]*:[^/@]*@", self.service.database):
+            raise UserError(
+                "holds a password, which would be recorded", field="service.database",
+                remedy=f"give the URL in the environment variable {DATABASE_VARIABLE}",
+            )  # fmt: skip
 
 
 SPEC = StepSpec(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from posttrain.reward.model import Status
 from posttrain.reward.service import create_app
 from posttrain.reward.settings import Lane, RewardSettings
 from tests.rollout.fuzz import fuzz
+from tests.rollout.postgres import postgres
 from tests.rollout.test_service import served
 
 T = TypeVar("T")
@@ -156,6 +158,20 @@ def test_a_composite_weighs_its_parts_and_fails_with_any_of_them(settings):
     assert refused.status is Status.invalid_answer
     wrong = at(settings, lambda desk: desk.verdicts([good.model_copy(update={"answer": "13"})]))[0]
     assert wrong.reward == 0.25 and wrong.correct is False
+
+
+def test_replicas_that_share_an_index_agree_and_stream_each_verdict_once(settings):
+    with postgres() as url:
+        first, second = (replace(settings, database=url, replica=f"replica-{n}") for n in (1, 2))
+        asks = [ask("exact", f"<answer>{n % 5}</answer>", "3", trajectory=f"t/{n}") for n in range(40)]
+
+        async def both() -> tuple[list[Verdict], list[Verdict]]:
+            async with Desk(first) as one, Desk(second) as other:
+                return tuple(await asyncio.gather(one.verdicts(asks), other.verdicts(asks)))
+
+        here, there = asyncio.run(both())
+    assert [v.reward for v in here] == [v.reward for v in there] == [float(n % 5 == 3) for n in range(40)]
+    assert sorted(row["trajectory"] for row in rows(settings)) == sorted(a.trajectory for a in asks)
 
 
 def test_over_http_with_its_client_and_its_metrics(settings):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from posttrain.json_text import Json, storable
 from posttrain.rollout.tasks.model import Outcome, State
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
@@ -17,17 +17,7 @@ Wait = Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)]
 LARGEST_BATCH = 1000
 
 
-def _storable(value: Any) -> Any:
-    """Refuse what is no JSON (NaN) or no text (a lone surrogate), and would come back as something else."""
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError) as problem:  # UnicodeEncodeError is a ValueError
-        raise ValueError(f"cannot be stored: {problem}") from None
-    return value
-
-
-Json = Annotated[Any, AfterValidator(_storable)]
-Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=20_000), AfterValidator(_storable)]
+Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=20_000), AfterValidator(storable)]
 
 
 class Body(BaseModel):

@@ -137,7 +137,7 @@ class TaskClient(ServiceClient):
     def _is_ready(self) -> bool:
         try:
             return self._http.get("/ready", timeout=2.0).is_success
-        except Exception:
+        except httpx.HTTPError:
             return False
 
 

@@ -75,20 +75,21 @@ class Worker:
     def run(self) -> None:
         """Raises ServiceAway where the server does not come back."""
         reporter = threading.Thread(target=self._report_for_ever, name=f"{self.name}-reports", daemon=True)
-        heart, ended = threading.Thread(target=self._beat_for_ever, daemon=True), False
+        heart = threading.Thread(target=self._beat_for_ever, name=f"{self.name}-heart", daemon=True)
         self._ending = threading.Event()
         reporter.start()
         heart.start()
         try:
             with ThreadPoolExecutor(self._concurrency, thread_name_prefix=self.name) as pool:
-                while not self._stopping.is_set():
-                    for lease in self._lease():
-                        pool.submit(self._do, self._begin(lease))
-            ended = True
+                try:
+                    while not self._stopping.is_set():
+                        for lease in self._lease():
+                            pool.submit(self._do, self._begin(lease))
+                except BaseException:
+                    for job in list(self._jobs.values()):
+                        job.over.set()
+                    raise
         finally:
-            if not ended:
-                for job in self._jobs.values():
-                    job.over.set()
             self._reports.put(None)
             self._ending.set()
             reporter.join()
