@@ -28,9 +28,13 @@ _SNIPPET = 160  # characters of a page in a list of results
 
 
 class Corpus:
-    """A Lance table of pages: `id`, `title`, `text`. Raises UserError naming `field` where there is none."""
+    """A Lance table of pages: `id`, `title`, `text`. Raises UserError naming `field` where there is none.
 
-    def __init__(self, uri: str, *, field: str):
+    `holds` is kept as long as the corpus: a temporary directory that it lies in.
+    """
+
+    def __init__(self, uri: str, *, field: str, holds: object = None):
+        self._holds = holds
         try:
             self._pages = lance.dataset(uri)
         except (OSError, ValueError):
@@ -122,13 +126,12 @@ class ResearchEnvironment:
         s = self._settings
         if s.corpus:
             return Corpus(s.corpus, field="corpus")
-        if not s.directory:
-            self._temporary = tempfile.TemporaryDirectory(prefix="posttrain-research-")
-        base = Path(s.directory or self._temporary.name)
+        temporary = None if s.directory else tempfile.TemporaryDirectory(prefix="posttrain-research-")
+        base = Path(temporary.name if temporary else s.directory)
         directory = base / f"world-{s.seed}-{s.people}"
         if not directory.exists():
             Corpus.write(world.pages(self._world), directory)
-        return Corpus(str(directory / "pages.lance"), field="directory")
+        return Corpus(str(directory / "pages.lance"), field="directory", holds=temporary)
 
     @property
     def tools(self) -> tuple[Tool, ...]:

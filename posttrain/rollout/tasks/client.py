@@ -13,6 +13,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import httpx
+
 from posttrain.rollout.tasks.api import (
     LARGEST_BATCH,
     Cancelled,
