@@ -370,7 +370,7 @@ def lower_blocks(parts: tuple[Part, ...]) -> list[Json]:
 
 def _lower_text(part: Text) -> Json:
     if part.residual is None or part.residual is _LISTED:
-        out = {"type": "text", "text": part.text}
+        out: Json = {"type": "text", "text": part.text}
     else:
         out = own(NAME, part.residual)
         out["type"], out["text"] = "text", part.text
