@@ -34,7 +34,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 240) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         assert process.poll() is None, f"{process.args} ended with {process.returncode}"
