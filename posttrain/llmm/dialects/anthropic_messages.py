@@ -414,6 +414,8 @@ def _object(text: str) -> Json:
 
 
 def _lower_result(part: ToolResult) -> Json:
+    if part.residual is None and part.error is None and part.value is None and part.call is not None and part.content:
+        return {"type": "tool_result", "tool_use_id": part.call, "content": _lower_content(part.content)}
     out = own(NAME, part.residual)
     out["type"] = "tool_result"
     put(out, tool_use_id=part.call, is_error=part.error)

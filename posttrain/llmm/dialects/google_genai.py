@@ -282,6 +282,8 @@ def lower_parts(parts: tuple[Part, ...]) -> list[Json]:
 
 
 def _lower_part(part: Part) -> Json | None:
+    if part.residual is None and type(part) in _SHORT and (wire := _SHORT[type(part)](part)) is not None:
+        return wire
     out = own(NAME, part.residual)
     if isinstance(part, Text):
         out["text"] = part.text
@@ -314,6 +316,30 @@ def _lower_part(part: Part) -> Json | None:
         return None if part.residual is None else part.residual.get(NAME)
     put(out, thoughtSignature=part.signature)
     return done(out)
+
+
+def _short_text(part: Text) -> Json | None:
+    return {"text": part.text} if part.signature is None else None
+
+
+def _short_call(part: ToolCall) -> Json | None:
+    if part.free or part.signature is not None or part.id is None:
+        return None
+    return {"functionCall": {"id": part.id, "name": part.name, "args": _arguments(part)}}
+
+
+def _short_result(part: ToolResult) -> Json | None:
+    content = part.content
+    if part.value is not None or part.call is None or part.name is None or len(content) != 1:
+        return None
+    if type(text := content[0]) is not Text:
+        return None
+    said = {"error" if part.error else "output": text.text}
+    return {"functionResponse": {"id": part.call, "name": part.name, "response": said}}
+
+
+# What most parts are, without a look at what they might be.
+_SHORT: Final[dict[type, Any]] = {Text: _short_text, ToolCall: _short_call, ToolResult: _short_result}
 
 
 def _arguments(call: ToolCall) -> Json:

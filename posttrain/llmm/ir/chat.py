@@ -2,7 +2,8 @@
 
 Invariants: a message is said by one role; a tool's results stand in messages of the role `tool`, calls and
 reasoning in messages of the role `assistant`; the order of parts is the order in which they were said. None
-means that it was not said, and is never sent. A field that only one vendor has stays in the residual.
+means that it was not said, and is never sent. Elements hold nothing that could hold them, so that the garbage
+collector need not look at them (`gc=False`). A field that only one vendor has stays in the residual.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from posttrain.llmm.ir.origin import Json, Origin, Residual
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
-class _Element(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind", tag=str.lower):
+class _Element(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, tag_field="kind", tag=str.lower
+):
     """What every element of a message has."""
 
     residual: Residual | None = None
     origin: Origin | None = None
 
 
-class Citation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Citation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A source of a piece of text. `start` and `end` are characters of the text that is supported."""
 
     url: str | None = None
@@ -34,7 +37,7 @@ class Citation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class Text(_Element, frozen=True):
+class Text(_Element, frozen=True, gc=False):
     """Text. `signature` is a vendor's seal on it, opaque, of worth to that vendor alone."""
 
     text: str
@@ -42,7 +45,7 @@ class Text(_Element, frozen=True):
     signature: str | None = None
 
 
-class Reasoning(_Element, frozen=True):
+class Reasoning(_Element, frozen=True, gc=False):
     """What the model thought. `text` None and `encrypted` set: only the vendor can read it (redacted or
     encrypted reasoning). `summary` is what a vendor shows in its place. `signature` as in `Text`."""
 
@@ -52,13 +55,13 @@ class Reasoning(_Element, frozen=True):
     signature: str | None = None
 
 
-class Refusal(_Element, frozen=True):
+class Refusal(_Element, frozen=True, gc=False):
     """The model declines, in its own words."""
 
     text: str
 
 
-class Media(_Element, frozen=True):
+class Media(_Element, frozen=True, gc=False):
     """An image, a sound, a video or a document: by value (`data`, base64), by `url` or by a vendor's `file` id."""
 
     medium: Literal["image", "audio", "video", "document"]
@@ -71,7 +74,7 @@ class Media(_Element, frozen=True):
     signature: str | None = None
 
 
-class ToolCall(_Element, frozen=True):
+class ToolCall(_Element, frozen=True, gc=False):
     """A call that the model asks for. `arguments` is the JSON text as the model wrote it, or the object where the
     vendor gives one (use `arguments_object`, `arguments_text`); for `free` calls it is text of any form.
     `id` is None where the vendor gives calls no ids: then results are matched by name and order."""
@@ -83,7 +86,7 @@ class ToolCall(_Element, frozen=True):
     signature: str | None = None
 
 
-class ToolResult(_Element, frozen=True):
+class ToolResult(_Element, frozen=True, gc=False):
     """What a tool answered to the call `call`. `content` holds text and media; `value` is the object in its place
     where the vendor gives one; `error` True means that the call failed."""
 
@@ -95,7 +98,7 @@ class ToolResult(_Element, frozen=True):
     free: bool = False
 
 
-class Opaque(_Element, frozen=True):
+class Opaque(_Element, frozen=True, gc=False):
     """A part of `type` that the IR has no word for; all of it is in the residual of its dialect."""
 
     type: str
@@ -104,7 +107,7 @@ class Opaque(_Element, frozen=True):
 Part = Text | Reasoning | Refusal | Media | ToolCall | ToolResult | Opaque
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """`joined`: on the wire it is of one piece with the message before it (a vendor whose user messages hold tool
     results as well, say); `name` is that of the
     participant."""
@@ -117,7 +120,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     origin: Origin | None = None
 
 
-class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A function that the model may call; `parameters` is its JSON schema. `free`: called with text of any form.
     `type`: a tool that the vendor runs or defines, which has no schema here; all else is in the residual."""
 
@@ -130,7 +133,7 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class ToolChoice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ToolChoice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """`named` with its `names` forces those; `auto` and `required` with names allow those alone."""
 
     mode: Literal["auto", "none", "required", "named"] | None = None
@@ -139,7 +142,7 @@ class ToolChoice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class Format(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Format(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The form asked of the answer's text: any, a JSON object, or JSON of a schema."""
 
     type: Literal["text", "json", "schema"]
@@ -150,7 +153,7 @@ class Format(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class Thinking(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Thinking(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """How much the model shall think: an `effort` in words, a `budget` in tokens, or neither."""
 
     enabled: bool | None = None
@@ -160,7 +163,7 @@ class Thinking(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class Sampling(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """`logprobs` asks for those of the sampled tokens, `top_logprobs` for so many others at each place."""
 
     max_tokens: int | None = None
@@ -176,7 +179,9 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     top_logprobs: int | None = None
 
 
-class ChatRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind", tag="chat_request"):
+class ChatRequest(
+    msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False, tag_field="kind", tag="chat_request"
+):
     """`previous` is the id of the response whose conversation this one goes on with."""
 
     messages: tuple[Message, ...]
@@ -196,7 +201,7 @@ class ChatRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True,
 Stop = Literal["end", "length", "tool_calls", "stop_sequence", "filter", "refusal", "pause", "error", "other"]
 
 
-class Logprob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Logprob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """One token with its log-probability; `top` holds the likeliest at its place."""
 
     token: str
@@ -207,7 +212,7 @@ class Logprob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """Tokens. `input` counts those read from a cache where the vendor's own count does (see each dialect);
     `cached` were read from it, `cache_written` written to it, `reasoning` are of the `output`."""
 
@@ -220,7 +225,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class Choice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """One sample. `stop` says why it ended, None while it has not; `stop_sequence` which text ended it."""
 
     message: Message
@@ -231,7 +236,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     residual: Residual | None = None
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """An error in place of an answer, or of the rest of it."""
 
     message: str
