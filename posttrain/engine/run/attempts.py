@@ -24,7 +24,7 @@ class Attempts:
         self.current: Body | None = None
 
     def go_on(self) -> None:
-        """Take up the attempt that was under way before a restart; start the next where there is none. As `_next`."""
+        """Take up the attempt that was under way before a restart, or do what follows. Raises TemplateError."""
         nodes = self._nodes()
         if self.current is None and nodes and nodes[-1]["phase"] not in FULFILLED:
             self._begin(len(nodes) - 1, self._ended())
