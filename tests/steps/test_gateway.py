@@ -22,7 +22,8 @@ pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of t
 
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
 # The tiny model's own template knows no tools, and its context has no room for a family's instructions.
-TEMPLATE = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}{% for call in m.tool_calls or [] %}
+TEMPLATE = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}
+{%- for call in m.tool_calls or [] %}
 {{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
 {{- call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}
 {{- '}\\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}
