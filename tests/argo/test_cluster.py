@@ -15,7 +15,7 @@ from workflows.manifest import to_yaml
 
 from .conftest import NAMESPACE, POSTTRAIN, workflow
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("submitted")]
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deployment")]
 
 
 @pytest.mark.parametrize("route", ROUTES)
