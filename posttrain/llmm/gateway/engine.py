@@ -97,11 +97,11 @@ class Engines:
         """Pieces as they come; without `stream` all at once. Raises GatewayError, EngineLost among them."""
         body = {"request_id": request, "token_ids": ids, "sampling_params": parameters, "stream": stream}
         payload, tried = _encode(body), set[str]()
-        until = time.monotonic() + self._timeouts.request
+        until, last = time.monotonic() + self._timeouts.request, ""
         while True:
             replica = choose(version.replicas, affinity, tried)
             if replica is None:
-                raise EngineLost(f"no engine of version {version.name} answers", given=False)
+                raise EngineLost(f"no engine of version {version.name} answers{last}", given=False)
             given = False
             replica.running += 1
             try:
@@ -114,11 +114,12 @@ class Engines:
                 if isinstance(problem, aiohttp.ClientConnectorError):
                     replica.healthy = False
                 tried.add(replica.url)
+                last = f": {str(problem) or type(problem).__name__}"
                 if isinstance(problem, TimeoutError) and not isinstance(problem, aiohttp.ClientError):
                     raise GatewayError(504, "the engine took too long") from None
                 if given or len(tried) > self._retries:
                     said = f"the engine was lost {'in the middle of' if given else 'before'} the answer"
-                    raise EngineLost(f"{said}: {str(problem) or type(problem).__name__}", given=given) from None
+                    raise EngineLost(f"{said}{last}", given=given) from None
                 self._metrics.retries.labels(version.name).inc()
             finally:
                 replica.running -= 1
