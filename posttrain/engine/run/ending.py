@@ -37,7 +37,8 @@ class Ending:
 
     def look(self, root: Node) -> None:
         """Start what is due; end the workflow when the entry, its hooks and the exit handler are over."""
-        run, phase = self.run, root["phase"]
+        run = self.run
+        phase: str = root["phase"]
         run.globals["workflow.status"] = _PHASES.get(phase, phase)
         began = self.state.started.get("", self.state.clock())
         run.globals["workflow.duration"] = f"{self.state.clock() - began:f}"
@@ -145,7 +146,8 @@ class Ending:
     # -- the end
 
     def _conclude(self, root: Node) -> None:
-        phase = _PHASES.get(root["phase"], root["phase"])
+        phase: str = root["phase"]
+        phase = _PHASES.get(phase, phase)
         if phase == "Running":
             phase = "Succeeded"  # the entry was a daemon
         message = root.get("message", "")
