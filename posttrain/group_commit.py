@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 
 from posttrain.database import writing
+
 T = TypeVar("T")
 
 
