@@ -26,6 +26,7 @@ from posttrain.units import duration
 
 JSON = dict[str, Any]
 NEWS_SECONDS, ALIVE_SECONDS = 15.0, 60.0  # between two lines on a running step: when it has news, and when it has none
+_ERROR = "error: "
 
 
 class Follower:
@@ -124,13 +125,16 @@ def outcome(workflow: JSON, run: str, logs: Callable[[str], Iterable[tuple[str, 
         return 0
     for state in steps_of(workflow):
         if state.phase in ("Failed", "Error"):
-            said = _last_error(logs(state.name)) if logs and state.phase == "Failed" else ""
-            print(said or f"error: {state.name}: {state.message or state.phase}", file=sys.stderr)
+            said = _last_word(logs(state.name)) if logs and state.phase == "Failed" else ""
+            if not said.startswith(_ERROR):
+                said = f"{_ERROR}{state.name}: {state.message or state.phase}{said and f'; it said last: {said}'}"
+            print(said, file=sys.stderr)
     message = workflow.get("status", {}).get("message", "")
     print(f"run {run} ended as {phase(workflow)}{': ' if message else ''}{message}", file=sys.stderr)
     return 1
 
 
-def _last_error(lines: Iterable[tuple[str, str]]) -> str:
-    """The last `error: …` among a step's lines: what a UserError printed."""
-    return next((line for _, line in reversed(list(lines)) if line.startswith("error: ")), "")
+def _last_word(lines: Iterable[tuple[str, str]]) -> str:
+    """The last `error: …` among a step's lines, as a UserError prints it; where there is none, its last line."""
+    said = [line for _, line in lines if line.strip()]
+    return next((line for line in reversed(said) if line.startswith(_ERROR)), said[-1] if said else "")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from posttrain.cli.follow import outcome
 from posttrain.cli.view import Observed, progress_text, rows, summary
 
 START = "2026-01-01T00:00:00Z"
@@ -64,3 +67,22 @@ def test_the_summary_counts_what_is_done() -> None:
 
 def test_a_count_without_an_end() -> None:
     assert progress_text({"time": 0, "task": "read", "done": 12, "total": None, "unit": "rows"}) == "read 12 rows"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["12:00 INFO begun", "error: sft: learning_rate: must be greater than 0", ""], "error: sft: learning_rate: "),
+        (
+            ["begun", "envs/run: the environment cpu is not installed"],
+            "error: sft: Error (exit code 2); it said last: envs",
+        ),
+        ([], "error: sft: Error (exit code 2)\n"),
+    ],
+)
+def test_of_a_failed_step_its_own_last_word_is_told(lines: list[str], told: str, capsys: pytest.CaptureFixture) -> None:
+    node = {"displayName": "sft", "phase": "Failed", "startedAt": START, "message": "Error (exit code 2)"}
+    failed = workflow(sft=node)
+    failed["status"]["phase"] = "Failed"
+    assert outcome(failed, "run", lambda step: [(step, line) for line in lines]) == 1
+    assert capsys.readouterr().err.startswith(told)
