@@ -21,8 +21,8 @@ from posttrain.evaluation.rows import read_rows
 from posttrain.evaluation.sampler import Sampler
 from posttrain.evaluation.schema import How, to_table
 from posttrain.evaluation.settings import Sampling
-from posttrain.reward.score import AnswerForm, score
 from posttrain.lake import write_table
+from posttrain.reward.score import AnswerForm, score
 from posttrain.serving.settings import EngineSettings
 
 GREEDY = Sampling(max_tokens=8)
