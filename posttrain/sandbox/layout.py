@@ -58,7 +58,7 @@ def plan(spec: SandboxSpec, *, first: int, copy: str = "") -> Plan:
         _programs(made)
     for path, source in spec.mounts.items():
         made.bind(source, path)
-    made.options += ["--proc", "/proc", "--dev", "/dev"]
+    made.options += ["--unsetenv", "LD_PRELOAD", "--proc", "/proc", "--dev", "/dev"]  # by which the program was loaded
     # A namespace's own settings belong to its owner, who is the sandbox's user.
     made.options += ["--ro-bind", "/proc/sys", "/proc/sys"]
     for path in dict.fromkeys([WORKSPACE, "/tmp", "/dev/shm", *([] if _covered(spec.workdir) else [spec.workdir])]):

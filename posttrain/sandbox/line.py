@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from posttrain.contract.record import ROOT
-from posttrain.isolation import cgroups
+from posttrain.isolation import bubblewrap, cgroups
 from posttrain.isolation.processes import start_time
 from posttrain.sandbox.protocol import SandboxGone
 
@@ -43,16 +43,17 @@ class Line:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
         opened = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
         bpf = memory(filter, "seccomp")
-        arguments = [theirs.fileno(), uid, self.prefix, bpf, opened]
+        libraries = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in bubblewrap.libraries(program)]
+        arguments = [theirs.fileno(), uid, self.prefix, bpf, opened, *libraries]
         command = [sys.executable, "-E", "-S", "-m", "posttrain.isolation.launcher", *map(str, arguments)]
         # An empty environment: nothing of ours can be found in a process that stands beside a sandbox's.
         self.process = subprocess.Popen(
-            command, env={}, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno(), bpf, opened],
+            command, env={}, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno(), bpf, opened, *libraries],
             start_new_session=True,
         )  # fmt: skip
         theirs.close()
-        os.close(bpf)
-        os.close(opened)
+        for handle in (bpf, opened, *libraries):
+            os.close(handle)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._line, self._hear)
 

@@ -67,9 +67,11 @@ class _Call:
 
 
 class Launcher:
-    def __init__(self, line: socket.socket, uid: int, prefix: str, filter: bytes, program: int):
+    def __init__(
+        self, line: socket.socket, uid: int, prefix: str, filter: bytes, program: int, libraries: list[int]
+    ):  # fmt: skip
         self._line, self._uid, self._prefix = line, uid, prefix
-        self._filter, self._program = filter, program
+        self._filter, self._program, self._libraries = filter, program, libraries
         self._sources = Sources()
         self._between = os.geteuid() != 0  # whether a process of ours stands between this one and a command
         self._own_process_ids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
@@ -155,12 +157,13 @@ class Launcher:
             os.setsid()
             group.join()
             entering.offer_to_the_oom_killer()
-            numbered = {FIRST + index: handle for index, handle in enumerate(further)}
+            numbered = {FIRST + index: handle for index, handle in enumerate([*further, *self._libraries])}
+            preload = ":".join(f"/proc/self/fd/{number}" for number in list(numbered)[len(further) :])
             (program,) = entering.place(standard, numbered, [self._program])
             entering.give_up_root(self._uid)
             entering.die_with_parent()
             entering.limit(request["rlimits"])
-            os.execve(program, argv, {})
+            os.execve(program, argv, {"LD_PRELOAD": preload} if preload else {})
         except BaseException as problem:
             os.write(2, f"{_words(problem)}\n".encode())
         finally:
@@ -368,8 +371,8 @@ def _words(problem: BaseException) -> str:
 
 
 def main() -> None:
-    """Arguments: the line's descriptor, the user that root becomes, the prefix of names, the filter, bubblewrap."""
-    line, uid, prefix, filter, program = sys.argv[1:]
+    """Arguments: the line's descriptor, root's other user, the prefix of names, the filter, bubblewrap, its libraries."""
+    line, uid, prefix, filter, program, *libraries = sys.argv[1:]
     # A command whose call was killed comes to us: were it left to an init that reaps late, its sandbox would not end.
     processes.adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker will say what is to happen
@@ -378,4 +381,5 @@ def main() -> None:
     gc.collect()
     gc.disable()  # a collection in a fork would copy every page of ours
     filter_bytes = os.pread(int(filter), 1 << 20, 0)
-    Launcher(socket.socket(fileno=int(line)), int(uid), prefix, filter_bytes, int(program)).serve()
+    own = socket.socket(fileno=int(line))
+    Launcher(own, int(uid), prefix, filter_bytes, int(program), [int(handle) for handle in libraries]).serve()
