@@ -371,7 +371,7 @@ def _words(problem: BaseException) -> str:
 
 
 def main() -> None:
-    """Arguments: the line's descriptor, root's other user, the prefix of names, the filter, bubblewrap, its libraries."""
+    """Arguments: the line's descriptor, root's other user, prefix of names, filter, bubblewrap, its libraries."""
     line, uid, prefix, filter, program, *libraries = sys.argv[1:]
     # A command whose call was killed comes to us: were it left to an init that reaps late, its sandbox would not end.
     processes.adopt_orphans()
