@@ -53,7 +53,7 @@ class Storm:
     def _rage(self) -> None:
         chance = random.Random(7)
         while not self._over.wait(self._pause * (0.5 + chance.random())):
-            if chance.random() < 0.4:
+            if sum(self.kills.values()) % 3 == 1:
                 self._server.kill()
                 self._server.wait()
                 self._server = start_server(self._database, self._port, *SETTINGS)
