@@ -129,6 +129,7 @@ class Turn:
                     self.first_token = self.first_token or time.monotonic() - self._begun
                     if deltas := [*begin, *self._assembler.take(chunk)]:
                         yield deltas
+                    await asyncio.sleep(0)  # an engine that is never waited for must not keep others from their turn
             if not self._assembler.whole:
                 raise GatewayError(502, "the engine ended the answer before it was whole")
             last = self._assembler.finish()

@@ -36,7 +36,7 @@ def test_an_answer_that_breaks_off_is_an_error_and_never_taken_for_whole(shared:
 
 def test_two_engines_with_one_killed(tmp_path: Path):
     """What was not answered yet is asked of the other; what had begun is an error; drained engines get nothing."""
-    timeouts = {"first_token": 1.0, "between_tokens": 1.0, "request": 20.0}
+    timeouts = {"first_token": 1.0, "between_tokens": 1.0, "request": 5.0}
     with gateway(tmp_path, engines=2, timeouts=timeouts, max_in_flight=8, max_waiting=4) as served:
         texts = [f"conversation {n}" for n in range(12)]
         for text in texts:
@@ -155,14 +155,15 @@ def test_a_client_that_does_not_read_is_let_go(tmp_path: Path):
         body = json.dumps(
             {"stream": True, "n": 100, "messages": [{"role": "user", "content": script("a" * 50 + " @long")}]}
         )
-        with socket.create_connection((host, int(port))) as client:
+        with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect((host, int(port)))
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {CLIENT}\r\n"
             client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
             until = time.monotonic() + 40
-            while time.monotonic() < until and served.metric("abandoned_total").get("abandoned_total") != 1:
+            while served.metric("abandoned_total").get("abandoned_total") != 1:
+                assert time.monotonic() < until, "the client is still waited for"
                 time.sleep(0.3)
-        assert served.metric("abandoned_total")["abandoned_total"] == 1
         assert served.metric("running")["running"] == 0
 
 
