@@ -72,7 +72,10 @@ class StandIn:
         parameters = body["sampling_params"]
         try:
             for place in range(10_000_000 if "@long" in text else len(ids)):
-                token, last = ids[min(place, len(ids) - (2 if "@long" in text else 1))], place == len(ids) - 1 and "@long" not in text
+                token, last = (
+                    ids[min(place, len(ids) - (2 if "@long" in text else 1))],
+                    place == len(ids) - 1 and "@long" not in text,
+                )
                 for sample in range(parameters.get("n", 1)):
                     piece = self._piece(sample, [token], parameters, ended if last else None, stop if last else [])
                     event = f"data: {json.dumps({'request_id': body['request_id'], 'choices': [piece]})}\n\n".encode()
