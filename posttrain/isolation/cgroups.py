@@ -133,12 +133,15 @@ def destroy(path: Path) -> None:
     """Kill what is in the group at `path`, as `left` names it, and in its parts, and remove it."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
-        pids = [pid for file in path.glob("**/cgroup.procs") for pid in file.read_text().split()]
+        pids = []
+        for file in path.glob("**/cgroup.procs"):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # another reaper was there first
+                pids += [int(pid) for pid in file.read_text().split()]
         if not pids:
             break
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.002)
     _remove(path)
 

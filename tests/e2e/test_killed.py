@@ -14,7 +14,7 @@ import pytest
 from .conftest import POSTTRAIN, SECONDS, posttrain
 from .test_route import STEPS, records
 
-pytestmark = [pytest.mark.xdist_group("e2e"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("e2e"), pytest.mark.timeout(600), pytest.mark.slow]
 
 KILLS = 5
 

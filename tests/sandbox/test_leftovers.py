@@ -146,7 +146,7 @@ def test_what_a_killed_worker_left_is_found_by_its_name(boxes: Boxes) -> None:
     group = cgroups.Group(f"{PREFIX}999999999-1-7", cgroups.Limits(memory=1 << 24, pids=9))
     with subprocess.Popen(["sleep", "77"], preexec_fn=group.join) as left:
         mine = cgroups.Group(f"{boxes.driver.line.prefix}4000", cgroups.Limits(memory=1 << 24))
-        assert {path.name for path in reap()} == {group.paths[0].name}
+        assert {path.name for path in reap()} <= {group.paths[0].name}  # another worker's reaper may be there first
         assert left.wait(5) == -signal.SIGKILL
     assert not any(path.exists() for path in group.paths) and all(path.exists() for path in mine.paths)
     mine.remove()

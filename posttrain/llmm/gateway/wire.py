@@ -77,7 +77,8 @@ class EventStream(Response):
         async with aclosing(self._pieces):
             async for piece in self._pieces:
                 body = {"type": "http.response.body", "body": piece, "more_body": True}
-                await asyncio.wait_for(send(body), self._client_seconds)
+                async with asyncio.timeout(self._client_seconds):  # wait_for of Python 3.11 may swallow a cancellation
+                    await send(body)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
