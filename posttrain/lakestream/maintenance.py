@@ -18,7 +18,7 @@ from posttrain.lakestream import changes, metrics, upkeep
 from posttrain.lakestream.commit import Patience, commit, read_controls
 from posttrain.lakestream.contention import alone
 from posttrain.lakestream.controls import Controls, Mark
-from posttrain.lakestream.errors import ProducerFenced, StreamError
+from posttrain.lakestream.errors import OffsetRemoved, ProducerFenced, StreamError
 from posttrain.lakestream.events import emit, logger
 from posttrain.lakestream.offsets import end_of
 from posttrain.lakestream.storage import name_of
@@ -130,7 +130,7 @@ def _remove(
 
     try:
         commit(table, decide, patience)
-    except ProducerFenced:
+    except (ProducerFenced, OffsetRemoved):  # fenced while it copies, or before it has read what that one removed
         done.skipped.append("archive: another maintainer is at it")
         return
     if removed:

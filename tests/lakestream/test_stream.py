@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from posttrain.errors import UserError
 from posttrain.lakestream import (
     AdmissionTimeout,
+    Consumer,
     ConsumerFenced,
     OffsetRemoved,
     Policy,
@@ -288,6 +290,32 @@ def test_retention_takes_what_every_group_has_done_and_the_archive_has_it_once(s
     with pytest.raises(OffsetRemoved, match=r"archive"):
         stream.consumer(group=None, offset=0).poll()
     assert numbers([stream.consumer(group="new").poll()]) == [20, 21]
+
+
+def test_a_maintainer_that_is_overtaken_while_it_archives_leaves_it_to_the_other(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = Policy(keep_versions=0, retain=0, archive=f"{stream.uri}.archive")
+    producer, consumer = stream.producer("a"), stream.consumer(group="g")
+    for i in range(2):
+        producer.append(rows("a", i * 4, 4), i + 1)
+        stream.maintain(policy)  # with nothing acknowledged, nothing goes
+    consumer.poll()
+    stream.acknowledge(consumer)
+    stream.maintain(Policy(keep_versions=0))  # a mark behind which rows may go
+
+    other, late = Stream.open(stream.uri), Stream.open(stream.uri)
+    read = late.consumer
+
+    def overtaken(**reading: Any) -> Consumer:
+        found = read(**reading)
+        assert other.maintain(policy).removed_rows == 8
+        return found
+
+    monkeypatch.setattr(late, "consumer", overtaken)
+    assert late.maintain(policy).skipped == ["archive: another maintainer is at it"]
+    assert Stream.open(policy.archive or "").snapshot().to_table()["seq"].to_pylist() == list(range(8))
+    assert stream.verify(COLUMNS) == []
 
 
 def test_an_archive_ends_in_ids_that_no_row_has(stream: Stream) -> None:
