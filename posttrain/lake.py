@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from posttrain.contract.digest import digest_value
-from posttrain.contract.files import Staging, os_errors, sync_directory, sync_tree
+from posttrain.contract.files import beside, os_errors, sync_directory, sync_tree
 from posttrain.contract.ref import Ref
 from posttrain.errors import UserError
 
@@ -202,11 +202,11 @@ def _commit(where: str, table: pa.Table, *, first: bool) -> int:
             sync_tree(Path(where))
         return version
     final = Path(where)
-    with Staging(final) as staging:
-        lance.write_dataset(table, staging.path / "table", data_storage_version=_FORMAT)
-        sync_tree(staging.path)
+    with beside(final) as staging:
+        lance.write_dataset(table, staging / "table", data_storage_version=_FORMAT)
+        sync_tree(staging)
         try:
-            os.rename(staging.path / "table", final)
+            os.rename(staging / "table", final)
         except OSError as problem:
             if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise

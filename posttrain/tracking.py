@@ -15,7 +15,6 @@ MLflow takes a second or two to load, which is paid by the steps that are tracke
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posttrain.contract.context import METRICS, StepContext
+from posttrain.contract.locks import taken_within
 from posttrain.contract.record import Record
 
 if TYPE_CHECKING:
@@ -184,16 +184,9 @@ def _client(workspace: Path) -> Iterator[MlflowClient]:
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
     """Hold `lock` inside. Raises TimeoutError where another process keeps it for longer than `LOCK_SECONDS`."""
-    until = time.monotonic() + LOCK_SECONDS
     with open(lock, "w") as held:
-        while True:
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise TimeoutError(f"{lock} was held by another step for {LOCK_SECONDS:g} s") from None
-                time.sleep(0.05)
+        if not taken_within(held.fileno(), LOCK_SECONDS, every=0.05):
+            raise TimeoutError(f"{lock} was held by another step for {LOCK_SECONDS:g} s")
         yield
 
 

@@ -7,8 +7,6 @@ written beside, synced and renamed; directories are built under a staging name a
 from __future__ import annotations
 
 import ctypes
-import errno
-import fcntl
 import glob
 import json
 import os
@@ -16,9 +14,11 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
+
+from posttrain.contract.locks import locked
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
@@ -50,53 +50,32 @@ def staged_directory(final: Path) -> Iterator[Path]:
 
     On an exception it is removed and `final` is as it was.
     """
-    with Staging(final) as staging:
-        yield staging.path
-        for path in [staging.path, *staging.path.rglob("*")]:  # some libraries write for their own user only
+    with beside(final) as staging:
+        yield staging
+        for path in [staging, *staging.rglob("*")]:  # some libraries write for their own user only
             path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
-        sync_tree(staging.path)
-        replace_directory(staging.path, final)
+        sync_tree(staging)
+        replace_directory(staging, final)
 
 
-class Staging:
-    """An empty directory beside `final`, at `path`, to build it in; on leaving, what is still at `path` is removed.
+@contextmanager
+def beside(final: Path) -> Iterator[Path]:
+    """Yield an empty directory beside `final` to build it in; on leaving, what is still under that name is removed.
 
     It is locked while its process lives. What processes that were killed left for the same `final`, nobody
     holds: the next one removes it.
     """
-
-    def __init__(self, final: Path):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{final.name}.tmp-"
-        with _locked(final.parent):  # so that none is taken for a dead one before it is locked
+    final.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{final.name}.tmp-"
+    with ExitStack() as mine:
+        with locked(final.parent):  # so that none is taken for a dead one before it is locked
             for left in final.parent.glob(f"{glob.escape(prefix)}*"):
-                with suppress(OSError), _locked(left, wait=False):
+                with suppress(OSError), locked(left, wait=False):
                     shutil.rmtree(left, ignore_errors=True)
-            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
-            self._lock = _locked(self.path)
-            self._lock.__enter__()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.__exit__(None, None, None)
-
-
-@contextmanager
-def _locked(directory: Path, *, wait: bool = True) -> Iterator[None]:
-    """Inside, this process holds `directory`. BlockingIOError where another does and it is not to wait."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as problem:
-            if not wait or problem.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise  # where a file system has no locks, nothing is held, and nothing is found to be left
-        yield
-    finally:
-        os.close(handle)
+            staging = Path(tempfile.mkdtemp(prefix=prefix, dir=final.parent))
+            mine.enter_context(locked(staging))
+            mine.callback(shutil.rmtree, staging, ignore_errors=True)
+        yield staging
 
 
 def replace_directory(staging: Path, final: Path) -> None:
@@ -108,15 +87,15 @@ def replace_directory(staging: Path, final: Path) -> None:
         os.rename(staging, final)
         sync_directory(final.parent)
         return
-    with Staging(final) as old:
+    with beside(final) as old:
         if _exchange(staging, final):
-            os.rename(staging, old.path / "was")
+            os.rename(staging, old / "was")
         else:
-            os.rename(final, old.path / "was")
+            os.rename(final, old / "was")
             try:
                 os.rename(staging, final)
             except OSError:
-                os.rename(old.path / "was", final)
+                os.rename(old / "was", final)
                 raise
         sync_directory(final.parent)
 

@@ -10,14 +10,14 @@ another conditional put holds, which one in six of the puts met that raced for a
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from posttrain.contract.locks import taken_within
 
 LONGEST = 0.2  # seconds that a holder who is stopped, or slow, costs each of the others
 _POLL = 0.001
@@ -32,10 +32,7 @@ def alone(uri: str, longest: float = LONGEST) -> Iterator[bool]:
         yield False
         return
     try:
-        ends = time.monotonic() + longest
-        while not (taken := _taken(lock)) and time.monotonic() < ends:
-            time.sleep(_POLL)
-        yield taken
+        yield taken_within(lock, longest, every=_POLL)
     finally:
         os.close(lock)  # lets the next one in; so does the death of the process
 
@@ -48,11 +45,3 @@ def _open(uri: str) -> int | None:
         return os.open(directory / f"{zlib.crc32(uri.encode()) % _FILES}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         return None
-
-
-def _taken(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -19,6 +19,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.staging import AsyncStager
 
 from posttrain.contract.digest import digest_file, digest_value
-from posttrain.contract.files import Staging, replace_directory, sync_tree, write_atomic, write_json
+from posttrain.contract.files import beside, replace_directory, sync_tree, write_atomic, write_json
 from posttrain.errors import UserError
 from posttrain.training.config import Checkpoints
 
@@ -84,11 +85,11 @@ class CheckpointStore:
     def save(self, update: int, tensors: Tensors, state: dict[str, Any]) -> None:
         """Start saving; the tensors may change as soon as this returns. Raises what the save before it raised."""
         self.wait()
-        staging = Staging(self._directory / _name(update))
-        stager = _KeptCopy()
-        writing = dcp.async_save(dict(tensors), checkpoint_id=staging.path, async_stager=stager)
-        assert isinstance(writing, Future)
-        self._pending = self._finisher.submit(self._finish, writing, stager, staging, update, state)
+        with ExitStack() as held:
+            staging, copy = held.enter_context(beside(self._directory / _name(update))), _KeptCopy()
+            writing = dcp.async_save(dict(tensors), checkpoint_id=staging, async_stager=copy)
+            assert isinstance(writing, Future)
+            self._pending = self._finisher.submit(self._finish, held.pop_all(), staging, writing, copy, update, state)
 
     def poll(self) -> None:
         """Raise what a save raised that has ended by now."""
@@ -106,24 +107,24 @@ class CheckpointStore:
         self._finisher.shutdown(wait=True)
 
     def _finish(
-        self, writing: Future[Any], stager: _KeptCopy, staging: Staging, update: int, state: dict[str, Any]
+        self, held: ExitStack, staging: Path, writing: Future[Any], copy: _KeptCopy, update: int, state: dict[str, Any]
     ) -> Saved:
         """Everything behind the tensors' own files: digests, manifest, names, pruning. Runs in its own thread."""
         path = self._directory / _name(update)
         try:
-            with staging:
+            with held:
                 writing.result()
-                content = content_digest(stager.tensors, state)
-                stager.tensors = {}
-                files = {p.name: digest_file(p) for p in sorted(staging.path.iterdir())}
+                content = content_digest(copy.tensors, state)
+                copy.tensors = {}
+                files = {p.name: digest_file(p) for p in sorted(staging.iterdir())}
                 manifest = {
                     "schema": SCHEMA, "update": update, "request": self._request, "state": state,
                     "digest": content, "files": files,
                 }  # fmt: skip
-                write_json(staging.path / MANIFEST, manifest | {OWN: digest_value(manifest)})
-                sync_tree(staging.path)
-                os.chmod(staging.path, 0o755)
-                replace_directory(staging.path, path)
+                write_json(staging / MANIFEST, manifest | {OWN: digest_value(manifest)})
+                sync_tree(staging)
+                os.chmod(staging, 0o755)
+                replace_directory(staging, path)
         except BaseException as problem:
             if (full := _disk_full(problem)) is not None:
                 raise OSError(full, os.strerror(full), str(path)) from problem

@@ -1,0 +1,42 @@
+"""Locks between the processes of one machine (flock). Whoever dies gives theirs back."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def locked(directory: Path, *, wait: bool = True) -> Iterator[None]:
+    """Inside, this process holds `directory`. BlockingIOError where another does and it is not to wait."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError as problem:
+            if not wait or problem.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise  # where a file system has no locks, nothing is held, and nothing is found to be left
+        yield
+    finally:
+        os.close(handle)
+
+
+def taken_within(handle: int, seconds: float, *, every: float) -> bool:
+    """Whether the open file `handle` has the lock of its file within `seconds`; it asks every so many, once at least.
+
+    The lock is kept until the file is closed.
+    """
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= ends:
+                return False
+            time.sleep(every)
