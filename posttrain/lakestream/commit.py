@@ -59,13 +59,12 @@ class Patience:
 
 def read_controls(table: Table, patience: Patience) -> Controls:
     """Move `table` to the newest version and read its controls, waiting for a store that does not answer."""
-    while True:
-        try:
-            table.refresh()
-            controls = table.controls()
-            break
-        except Unanswered as problem:
-            patience.pause(problem)
+
+    def newest() -> Controls | None:
+        table.refresh()
+        return table.controls()
+
+    controls = patience.until_answered(newest)
     if controls is None:
         raise StreamNotFound("was not created to the end", field="uri", value=table.uri, remedy="create it again")
     return controls

@@ -266,14 +266,13 @@ class Producer:
                     return
 
     def _backlog(self, patience: Patience) -> tuple[Controls, Backlog]:
-        while True:
+        def count() -> tuple[Controls, Backlog]:
             self._look(patience)
-            try:
-                controls, spans = self._table.controls(), self._table.spans()
-                assert controls is not None
-                self._end = end_of(spans)
-                groups = controls.stream.body.groups
-                self._low = min((changes.lowest(controls, name)[0] for name in groups), default=self._end)
-                return controls, backlog(controls, spans, self._table.ids_of)
-            except Unanswered as problem:
-                patience.pause(problem)
+            controls, spans = self._table.controls(), self._table.spans()
+            assert controls is not None
+            self._end = end_of(spans)
+            groups = controls.stream.body.groups
+            self._low = min((changes.lowest(controls, name)[0] for name in groups), default=self._end)
+            return controls, backlog(controls, spans, self._table.ids_of)
+
+        return patience.until_answered(count)
