@@ -102,7 +102,8 @@ class Table:
                 )  # fmt: skip
         except (Conflict, Unanswered) as problem:
             if "already exists" not in str(problem).lower():
-                raise _for_good(uri, problem) from problem
+                _check_patience(uri, problem)
+                raise
         except (OSError, pa.ArrowNotImplementedError) as problem:
             raise StreamError(f"cannot be that of a stream: {said(problem)}", field="schema") from None
         table = cls.open(uri, options)
@@ -117,9 +118,11 @@ class Table:
             with answers(uri):
                 dataset = lance.dataset(uri, storage_options=dict(options) or None, session=_session())
         except Unanswered as problem:
-            if "was not found" not in str(problem):
-                raise _for_good(uri, problem) from problem
-            raise StreamNotFound("there is no stream here", field="uri", value=uri, remedy="create it first") from None
+            if "was not found" in str(problem):
+                remedy = "create it first"
+                raise StreamNotFound("there is no stream here", field="uri", value=uri, remedy=remedy) from None
+            _check_patience(uri, problem)
+            raise
         described = (dataset.schema.metadata or {}).get(_METADATA)
         if described is None:
             raise StreamError("is a Lance table but no stream", field="uri", value=uri, remedy="create a stream")
@@ -314,9 +317,10 @@ def _refused(uri: str, problem: Exception) -> StoreUnavailable:
     return StoreUnavailable("the store refused", uri=uri, cause=problem)
 
 
-def _for_good(uri: str, problem: Exception) -> Exception:
-    """What to raise where a table cannot be opened or made: a directory that says no will not change its mind."""
-    return problem if storage.is_remote(uri) or isinstance(problem, Conflict) else _refused(uri, problem)
+def _check_patience(uri: str, problem: Conflict | Unanswered) -> None:
+    """Raise StoreUnavailable where waiting is of no use: a directory that says no will not change its mind."""
+    if isinstance(problem, Unanswered) and not storage.is_remote(uri):
+        raise _refused(uri, problem) from problem
 
 
 def _describe(identity: Identity) -> bytes:
