@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from posttrain.argo.cluster import JSON, KINDS, Absent, Unreachable, kind_of
+from posttrain.argo.status import waiting_nodes
 from posttrain.errors import UserError
 
 
@@ -57,12 +58,7 @@ class Kubectl:
         if selector:
             raise _needs_server("a selector")
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        waiting = [
-            id
-            for id, node in (self.get(name).get("status", {}).get("nodes") or {}).items()
-            if node.get("type") == "Suspend" and node.get("phase") == "Running"
-        ]
-        over = {id: {"phase": "Succeeded", "finishedAt": now} for id in waiting}
+        over = {id: {"phase": "Succeeded", "finishedAt": now} for id in waiting_nodes(self.get(name))}
         self._patch(name, {"spec": {"suspend": None}} | ({"status": {"nodes": over}} if over else {}))
 
     def retry(
@@ -88,6 +84,14 @@ class Kubectl:
             finally:
                 process.kill()
 
+    def apply(self, objects: list[JSON]) -> None:
+        """Make objects of any kind, or change them to what is given."""
+        self._run(["apply", "-f", "-"], _listed(objects))
+
+    def remove(self, objects: list[JSON]) -> None:
+        """Have objects of any kind removed, those that are there."""
+        self._run(["delete", "-f", "-", "--ignore-not-found", "--wait=false"], _listed(objects))
+
     def _patch(self, name: str, change: JSON) -> None:
         self._run(["patch", KINDS["Workflow"][2], name, "--type", "merge", "-p", json.dumps(change)])
 
@@ -105,6 +109,10 @@ class Kubectl:
         if "Error from server" in said:
             kind = Absent if "(NotFound)" in said else UserError
         return kind(f"kubectl {verb} failed: {said.strip()}", field=self.where)
+
+
+def _listed(objects: list[JSON]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
 
 def _needs_server(what: str) -> UserError:

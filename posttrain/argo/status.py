@@ -7,10 +7,12 @@ the two together, so that a step that has not started yet is seen too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from posttrain.errors import UserError
 
 JSON = dict[str, Any]
 
@@ -43,6 +45,29 @@ class StepState:
 def phase(workflow: JSON) -> str:
     """The workflow's phase; Pending before there is one."""
     return workflow.get("status", {}).get("phase") or "Pending"
+
+
+def nodes_of(workflow: JSON) -> dict[str, JSON]:
+    """What became of it so far: its nodes, by their id."""
+    return workflow.get("status", {}).get("nodes") or {}
+
+
+def waiting_nodes(workflow: JSON) -> list[str]:
+    """The ids of the nodes that wait for somebody to say that they may go on."""
+    nodes = nodes_of(workflow).items()
+    return [id for id, node in nodes if node.get("type") == "Suspend" and node.get("phase") == "Running"]
+
+
+def named(workflow: JSON, step: str | None) -> Callable[[str], bool]:
+    """Whether a display name is that of `step` (its name with - or _) or of an attempt of it; without a step, of any.
+
+    Raises UserError where the workflow has no such step.
+    """
+    wanted = step.replace("_", "-") if step else None
+    known = [state.name for state in steps_of(workflow)]
+    if wanted and wanted not in known:
+        raise UserError("no such step", field="STEP", value=step, remedy=f"known: {', '.join(known)}")
+    return lambda display: wanted in (None, display.partition("(")[0])
 
 
 def times(workflow: JSON) -> tuple[float | None, float | None]:
@@ -84,7 +109,7 @@ def _planned(workflow: JSON) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _leaves(workflow: JSON) -> dict[str, JSON]:
     """Nodes that do something, by display name. A Retry node stands for its attempts, and says what the last says."""
-    nodes = workflow.get("status", {}).get("nodes") or {}
+    nodes = nodes_of(workflow)
     found: dict[str, JSON] = {}
     for node in nodes.values():
         if node.get("type") not in LEAVES or node.get("nodeFlag", {}).get("retried"):

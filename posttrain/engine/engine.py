@@ -77,27 +77,19 @@ class Engine:
             if state.status.get("phase") in FULFILLED:
                 wait_for_left_over()
                 return state.status["phase"]
-            controller = Controller(store, state, self._objects(store), self.settings, self.workspace, on_event)
+            objects = Objects.of(store.manifest()[:-1])
+            controller = Controller(store, state, objects, self.settings, self.workspace, on_event)
             controller.drive(operations.take_orders(store))
             wait_for_left_over()
             return state.status["phase"]
         finally:
             store.release()
 
-    def _objects(self, store: RunStore) -> Objects:
-        objects = Objects()
-        for document in store.manifest()[:-1]:
-            objects.add(document)
-        return objects
-
     # -- looking
 
     def get(self, name: str) -> JSON:
         """The run's Workflow object, as Argo would give it."""
-        store = self.store(name)
-        if not store.exists():
-            raise UserError("there is no such run", field="run", value=name)
-        return workflow_object(store.read())
+        return workflow_object(self.store(name).read())
 
     def exists(self, name: str) -> bool:
         """Whether there is a run of this name."""
@@ -110,23 +102,31 @@ class Engine:
 
     def list(self) -> list[JSON]:
         """Every run, oldest first: {name, phase, message, startedAt, finishedAt, created, driven, labels}."""
-        root = self.workspace / "engine"
         found: list[JSON] = []
-        for directory in root.iterdir() if root.exists() else ():
-            if directory.name.startswith(".") or not (directory / "workflow.json").exists():
-                continue
-            store = RunStore(directory)
-            workflow = store.read().workflow
-            status = workflow["status"]
+        for store, state in self._states():
+            status, metadata = state.status, state.workflow["metadata"]
             found.append(
                 {
-                    "name": directory.name, "phase": status.get("phase", ""), "message": status.get("message", ""),
+                    "name": store.directory.name,
+                    "phase": status.get("phase", ""), "message": status.get("message", ""),
                     "startedAt": status.get("startedAt"), "finishedAt": status.get("finishedAt"),
-                    "created": workflow["metadata"]["creationTimestamp"], "driven": store.held(),
-                    "labels": workflow["metadata"].get("labels") or {},
+                    "created": metadata["creationTimestamp"], "driven": store.held(),
+                    "labels": metadata.get("labels") or {},
                 }
             )  # fmt: skip
         return sorted(found, key=lambda one: (one["created"], one["name"]))
+
+    def workflows(self) -> Iterator[tuple[JSON, bool]]:
+        """Every run, oldest first: its Workflow object, and whether an engine drives it."""
+        found = [(workflow_object(state), store.held()) for store, state in self._states()]
+        yield from sorted(found, key=lambda one: (one[0]["metadata"]["creationTimestamp"], one[0]["metadata"]["name"]))
+
+    def _states(self) -> Iterator[tuple[RunStore, RunState]]:
+        root = self.workspace / "engine"
+        for directory in root.iterdir() if root.exists() else ():
+            store = RunStore(directory)
+            if not directory.name.startswith(".") and store.exists():
+                yield store, store.read()
 
     def events(self, name: str) -> Iterator[JSON]:
         """Everything that happened so far: {time, type, node, phase, message}."""
@@ -195,14 +195,11 @@ class Engine:
 
     def resubmit(self, name: str, parameters: Mapping[str, str] | None = None, new_name: str | None = None) -> str:
         """A new run of what `name` was made from; gives its name."""
-        store = self.store(name)
-        documents = store.manifest()
-        objects = self._objects(store)
-        document = documents[-1]
+        *others, document = self.store(name).manifest()
         if new_name is None:
             stem = re.sub(r"-[a-z0-9]{5}$", "", name)
             new_name = f"{stem}-{letters()}"
-        return self.submit(Manifest(document, objects, file=f"run {name}"), parameters, new_name)
+        return self.submit(Manifest(document, Objects.of(others), file=f"run {name}"), parameters, new_name)
 
     def delete(self, name: str) -> None:
         """Remove a run that nobody drives, with all it kept. Raises UserError for one that has not ended."""

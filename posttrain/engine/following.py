@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from posttrain.engine.nodes import FULFILLED, POD, Node
+from posttrain.engine.run.state import RunState
 from posttrain.engine.store import RunStore
 from posttrain.errors import UserError
 
@@ -17,16 +18,18 @@ def read_logs(store: RunStore, wanted: str | None, *, follow: bool) -> Iterator[
     """See `Engine.logs`."""
     seen: dict[Path, int] = {}
     while True:
-        over = not follow or (store.read().status.get("phase") in FULFILLED and not store.held())
-        for node, log in _files(store, wanted):
+        driven = follow and store.held()  # asked first: what is read of a run that nobody drives is its last word
+        state = store.read()
+        over = not follow or (state.status.get("phase") in FULFILLED and not driven)
+        for node, log in _files(store, state, wanted):
             yield from ((node["displayName"], line) for line in _new_lines(log, seen, last=over))
         if over:
             return
         time.sleep(_PAUSE_SECONDS)
 
 
-def _files(store: RunStore, wanted: str | None) -> Iterator[tuple[Node, Path]]:
-    nodes = [one for one in store.read().nodes.values() if one["type"] == POD]
+def _files(store: RunStore, state: RunState, wanted: str | None) -> Iterator[tuple[Node, Path]]:
+    nodes = [one for one in state.nodes.values() if one["type"] == POD]
     if wanted is not None:
         nodes = [one for one in nodes if wanted in (one["name"], one["displayName"], one["id"])]
         if not nodes:

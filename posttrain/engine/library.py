@@ -70,11 +70,6 @@ class Library:
             raise TemplateNotFound(f"template {name} not found")
         return self._with_defaults(source.templates[name]), source
 
-    def source_named(self, scope: str) -> Source:
-        """The source that a node's `templateScope` names."""
-        kind, _, name = scope.partition("/")
-        return self.local if kind == "local" else self._referred(name, kind == "cluster")
-
     def _referred(self, name: str, cluster: bool) -> Source:
         found = self._sources.get((name, cluster))
         if found is None:

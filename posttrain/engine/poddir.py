@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+from posttrain.engine import lockfile
 from posttrain.engine.podspec import PodStatus
 from posttrain.errors import UserError
 from posttrain.isolation import processes
@@ -84,13 +84,7 @@ class PodDirectory:
 
     def lock(self) -> int | None:
         """The pod's lock as a descriptor that holds it, or None where another process does."""
-        handle = os.open(f"{self.path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            return None
-        return handle
+        return lockfile.take(f"{self.path}/lock")
 
     def reserve(self, lock: int) -> None:
         """Fill up the lock, so that a full disk is met before the pod runs."""
@@ -98,17 +92,7 @@ class PodDirectory:
 
     def held(self) -> bool:
         """Whether a supervisor sees to the pod."""
-        try:
-            handle = os.open(f"{self.path}/lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
+        return lockfile.held(f"{self.path}/lock")
 
     def full_disk(self) -> str:
         """A word on the disk where it is full, else nothing."""

@@ -14,7 +14,6 @@ short by a crash is as if it had never been written; the snapshot is replaced at
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import time
@@ -25,6 +24,7 @@ from typing import Any
 import yaml
 
 from posttrain.contract.files import write_atomic
+from posttrain.engine import lockfile
 from posttrain.engine.manifest.yaml import read_documents
 from posttrain.engine.run.state import RunState, replay
 from posttrain.errors import UserError
@@ -80,33 +80,19 @@ class RunStore:
 
     def acquire(self) -> None:
         """Take the run's lock. Raises UserError that says who holds it."""
-        handle = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(handle, 64).decode(errors="replace").strip()
-            os.close(handle)
+        path = self.directory / "lock"
+        handle = lockfile.take(path)
+        if handle is None:
             raise UserError(
-                f"run {self.directory.name} is driven by another engine, process {holder or '?'}",
+                f"run {self.directory.name} is driven by another engine, process {lockfile.signed(path)}",
                 remedy="wait for it, or stop that process; its pods go on and can be taken up",
-            ) from None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()}\n".encode())
+            )
+        lockfile.sign(handle)
         self._lock = handle
 
     def held(self) -> bool:
         """Whether some engine drives the run."""
-        try:
-            handle = os.open(self.directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)
+        return lockfile.held(self.directory / "lock")
 
     def release(self) -> None:
         if self._journal is not None:

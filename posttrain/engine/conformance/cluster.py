@@ -6,14 +6,13 @@ Documents before a case's last one are applied with kubectl, which therefore has
 from __future__ import annotations
 
 import concurrent.futures
-import json
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any
 
 from posttrain.argo import Absent, Cluster, Unreachable
+from posttrain.argo.kubectl import Kubectl
 from posttrain.argo.status import FINAL
 from posttrain.engine.conformance.cases import Case, Operation
 from posttrain.engine.conformance.compare import describe
@@ -57,8 +56,9 @@ def _run_case(case: Case, cluster: Cluster, namespace: str | None, account: str 
         spec.setdefault("serviceAccountName", account)
     result: JSON = {}
     refused = ""
-    _kubectl(namespace, "apply", before)
+    kubectl = Kubectl(namespace)
     if before:
+        kubectl.apply(before)
         time.sleep(_SETTLE_SECONDS)  # the controller reads them from a cache
     try:
         cluster.lint(document)
@@ -74,7 +74,8 @@ def _run_case(case: Case, cluster: Cluster, namespace: str | None, account: str 
         finally:
             _remove(cluster, name, case.kind)
     finally:
-        _kubectl(namespace, "delete", before)
+        if before:
+            kubectl.remove(before)
     return Outcome(case, result, refused, time.monotonic() - began)
 
 
@@ -151,15 +152,3 @@ def _remove(cluster: Cluster, name: str, kind: str) -> None:
         cluster.delete(name, kind)
     except Absent:
         return
-
-
-def _kubectl(namespace: str | None, verb: str, documents: list[JSON]) -> None:
-    if not documents:
-        return
-    command = ["kubectl", *(["-n", namespace] if namespace else []), verb, "-f", "-"]
-    if verb == "delete":
-        command += ["--ignore-not-found", "--wait=false"]
-    objects = {"apiVersion": "v1", "kind": "List", "items": documents}
-    done = subprocess.run(command, input=json.dumps(objects), capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"kubectl {verb} failed: {done.stderr.strip()}", field="kubectl")

@@ -12,7 +12,6 @@ it missed is made up for within `startingDeadlineSeconds`, and a due time never 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import threading
@@ -24,6 +23,7 @@ from typing import Any
 import yaml
 
 from posttrain.contract.files import write_atomic
+from posttrain.engine import lockfile
 from posttrain.engine.cron import rules
 from posttrain.engine.engine import Engine
 from posttrain.engine.linting import lint
@@ -214,25 +214,17 @@ class Scheduler:
         write_atomic(self._file(cron["metadata"]["name"]), json.dumps(cron, ensure_ascii=False, indent=1))
 
     def _objects(self, name: str) -> Objects:
-        objects = Objects()
-        for document in read_documents(self._file(name, "yaml").read_text(encoding="utf-8")):
-            objects.add(document)
-        return objects
+        return Objects.of(read_documents(self._file(name, "yaml").read_text(encoding="utf-8")))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         self.directory.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path = self.directory / "lock"
+        handle = lockfile.take(path)
+        if handle is None:
+            raise UserError(f"another scheduler is at work, process {lockfile.signed(path)}", field=str(self.directory))
+        lockfile.sign(handle)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.read(handle, 64).decode(errors="replace").strip()
-                raise UserError(
-                    f"another scheduler is at work, process {holder or '?'}", field=str(self.directory)
-                ) from None
-            os.ftruncate(handle, 0)
-            os.write(handle, f"{os.getpid()}\n".encode())
             yield
         finally:
             os.close(handle)

@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from posttrain.engine.expressions import functions
-from posttrain.engine.expressions.evaluate import (
-    called_names,
-    decide,
-    evaluate,
-    evaluate_bool,
-    identifiers,
-)
+from posttrain.engine.expressions.conditions import decide
+from posttrain.engine.expressions.evaluate import evaluate, evaluate_bool
 from posttrain.engine.expressions.gotext import to_json, to_text
 from posttrain.engine.expressions.grammar import ExpressionError, ParseError
+from posttrain.engine.expressions.names import called_names, identifiers
 from posttrain.engine.expressions.sprig import SPRIG
 
 ARGO_FUNCTIONS: dict[str, Any] = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 JSON = dict[str, Any]
 
@@ -20,6 +21,14 @@ class Objects:
     config_maps: dict[str, JSON] = field(default_factory=dict)
     secrets: dict[str, JSON] = field(default_factory=dict)
     claims: dict[str, JSON] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, documents: Iterable[JSON]) -> Self:
+        """All of these."""
+        objects = cls()
+        for document in documents:
+            objects.add(document)
+        return objects
 
     def add(self, document: JSON) -> None:
         """Keep one more document of a kind in `SUPPORTED`."""

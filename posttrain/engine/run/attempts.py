@@ -44,8 +44,7 @@ class Attempts:
     def _nodes(self) -> list[Node]:
         node = self.call.node
         assert node is not None
-        found = [self.state.nodes.get(id) for id in node.get("children") or []]
-        return [one for one in found if one is not None and not hooked(one)]
+        return [one for one in self.state.children(node) if not hooked(one)]
 
     def _ended(self) -> list[retry.Attempt]:
         state = self.state

@@ -57,8 +57,8 @@ class Boundary(Body):
     def referred(self, node: Node) -> Referred:
         """What a node offers to others; of a retried one, what its last attempt does."""
         if node["type"] == RETRY:
-            attempts = [self.run.state.nodes.get(id) for id in node.get("children") or []]
-            node = next((one for one in reversed(attempts) if one is not None and not hooked(one)), node)
+            attempts = self.run.state.children(node)
+            node = next((one for one in reversed(attempts) if not hooked(one)), node)
         return Referred(variables_of(node), artifacts_of(node))
 
     def outputs(self, scope: TemplateScope) -> JSON | None:

@@ -52,8 +52,7 @@ class DagBody(Boundary):
         return self.run.state.node(self.name_of(task))
 
     def items_of(self, node: Node) -> list[Node]:
-        found = [self.run.state.nodes.get(id) for id in node.get("children") or []]
-        return [one for one in found if one is not None and not hooked(one)]
+        return [one for one in self.run.state.children(node) if not hooked(one)]
 
     # -- agenda
 
@@ -155,9 +154,7 @@ class DagBody(Boundary):
             for name in [one for one in fan.open if self._item_over(one)]:
                 self.ended(task, name, fan)
         over = self._hooks_settled(node["name"], task)
-        if not fulfilled(node):
-            return
-        if not over:
+        if not fulfilled(node) or not over:
             return
         if node["phase"] in FULFILLED:
             self.settled.add(task)

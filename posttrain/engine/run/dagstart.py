@@ -37,7 +37,7 @@ class TaskStart:
 
     def take_up(self, task: str, node: Node) -> None:
         """After a restart: the call or the fan behind a node that is there."""
-        if node["phase"] in FULFILLED and not (node["type"] == FAN and node["phase"] not in FULFILLED):
+        if node["phase"] in FULFILLED:
             return
         resolved = self._resolve(task)
         if resolved is None:
@@ -79,8 +79,7 @@ class TaskStart:
         self._fan_out(task, items)
 
     def _hooks_over(self, node: Node) -> bool:
-        children = [self.run.state.nodes.get(id) for id in node.get("children") or []]
-        return all(fulfilled(one) for one in children if one is not None and hooked(one))
+        return all(fulfilled(one) for one in self.run.state.children(node) if hooked(one))
 
     def _resolve(self, task: str) -> JSON | None:
         """The task with what it refers to filled in; None where that cannot be (the task then says why)."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from posttrain.engine.expressions.dates import read_shown, shown
-from posttrain.engine.nodes import ACTIVE, BAD, DAG, FULFILLED, POD, STEPS, Node, display_name, fulfilled, node_id
+from posttrain.engine.nodes import ACTIVE, BAD, DAG, FULFILLED, POD, STEPS, Node, display_name, node_id
 
 JSON = dict[str, Any]
 Event = dict[str, Any]
@@ -52,8 +52,10 @@ class RunState:
     def node(self, name: str) -> Node | None:
         return self.nodes.get(self.id_of(name))
 
-    def by_id(self, id: str) -> Node | None:
-        return self.nodes.get(id)
+    def children(self, node: Node) -> list[Node]:
+        """The nodes that hang under another and are (still) there, its hooks among them."""
+        found = [self.nodes.get(id) for id in node.get("children") or []]
+        return [one for one in found if one is not None]
 
     def create(
         self, name: str, kind: str, phase: str, *, holder: JSON, scope: str, boundary: str = "", message: str = "",
@@ -263,6 +265,3 @@ def _merge(table: JSON, changes: JSON) -> None:
             table.pop(key, None)
         else:
             table[key] = value
-
-
-__all__ = ["RunState", "fulfilled", "replay"]

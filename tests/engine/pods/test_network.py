@@ -15,6 +15,7 @@ from posttrain.engine.network import Redirect, redirect
 from posttrain.engine.podspec import PodSpec
 from posttrain.engine.probes import Tally
 from tests.engine.pods.conftest import Pods
+from tests.processes import free_port
 
 SERVER = """
 import http.server, sys
@@ -45,12 +46,6 @@ def daemon(pods: Pods, command: list[str], **probe) -> PodSpec:
     spec = pods.spec(*command, daemon=True, main=main, grace_seconds=1)
     pods.runner.start(spec)
     return spec
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize(("family", "host"), [(4, ""), (4, "127.0.0.1"), (6, "::")])
