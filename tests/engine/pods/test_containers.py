@@ -16,6 +16,14 @@ from tests.engine.pods.conftest import Pods, files, parameter
 _KILLED = """sh -c 'kill -{} "$PPID"'; sleep 20"""  # `$$` would arrive as `$`, as it does from the kubelet
 
 
+def _beside(tmp_path: Path, script: str, name: str) -> dict:
+    """A sidecar, and a directory that it shares with main: main ends no earlier than the sidecar has begun."""
+    (tmp_path / "desk").mkdir()
+    mount = {"volumeMounts": [{"name": "desk", "mountPath": "/desk"}]}
+    sidecar = {"name": name, "command": ["sh", "-c", script], **mount}
+    return {"main": mount, "sidecars": [sidecar], "volumes": {"desk": str(tmp_path / "desk")}}
+
+
 def test_a_pod_succeeds_with_its_exit_code(pods: Pods) -> None:
     status = pods.sh("exit 0")
     assert (status.phase, status.message, status.outputs) == ("Succeeded", "", {"exitCode": "0"})
@@ -122,10 +130,11 @@ def test_a_result_loses_one_newline_and_keeps_its_end(pods: Pods) -> None:
     assert "result" not in pods.sh("echo unasked").outputs
 
 
-def test_a_log_holds_both_streams(pods: Pods) -> None:
+def test_a_log_holds_both_streams(pods: Pods, tmp_path: Path) -> None:
     spec = pods.spec(
-        "sh", "-c", "echo out; echo err >&2", sidecars=[{"name": "beside", "command": ["sh", "-c", "echo hi; sleep 9"]}]
-    )
+        "sh", "-c", "until test -e /desk/up; do sleep 0.05; done; echo out; echo err >&2",
+        **_beside(tmp_path, "echo hi; touch /desk/up; sleep 9", "beside"),
+    )  # fmt: skip
     pods.run(spec)
     written = {log.name: log.read_text() for log in Path(spec.directory, "logs").iterdir()}
     assert sorted(written["main"].splitlines()) == ["err", "out"] and written["beside"] == "hi\n"
@@ -238,18 +247,18 @@ def test_init_containers_run_in_order_before_main(pods: Pods, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("sidecar", "message"),
     [
-        ("sleep 60", ""),
-        ("exit 5", "broken: Error (exit code 5)"),
-        ("trap 'exit 3' TERM; while :; do sleep 0.1; done", "broken: Error (exit code 3)"),
-        ("trap '' TERM; while :; do sleep 0.1; done", ""),
-        (_KILLED.format("KILL"), ""),
+        ("touch /desk/up; sleep 60", ""),
+        ("touch /desk/up; exit 5", "broken: Error (exit code 5)"),
+        ("trap 'exit 3' TERM; touch /desk/up; while :; do sleep 0.1; done", "broken: Error (exit code 3)"),
+        ("trap '' TERM; touch /desk/up; while :; do sleep 0.1; done", ""),
+        (f"touch /desk/up; {_KILLED.format('KILL')}", ""),
     ],
 )
-def test_sidecars(pods: Pods, sidecar: str, message: str) -> None:
-    sidecars = [{"name": "broken", "command": ["sh", "-c", sidecar]}]
+def test_sidecars(pods: Pods, sidecar: str, message: str, tmp_path: Path) -> None:
     status = pods.sh(
-        "sleep 0.4; echo done > /tmp/word", sidecars=sidecars, grace_seconds=0.5, outputs=files(word="/tmp/word")
-    )
+        "until test -e /desk/up; do sleep 0.05; done; sleep 0.4; echo done > /tmp/word",
+        **_beside(tmp_path, sidecar, "broken"), grace_seconds=0.5, outputs=files(word="/tmp/word"),
+    )  # fmt: skip
     assert (status.phase, status.message) == ("Failed" if message else "Succeeded", message)
     assert parameter(status, "word") == "done" and status.outputs["exitCode"] == "0"
 
