@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from posttrain.argo.status import LEAVES
+from posttrain.argo.status import LEAVES, nodes_of
 from posttrain.errors import UserError
 
 JSON = dict[str, Any]
@@ -43,7 +43,7 @@ def again(workflow: JSON, step: str) -> JSON:
 
 
 def _node(workflow: JSON, step: str) -> JSON:
-    nodes = (workflow.get("status", {}).get("nodes") or {}).values()
+    nodes = nodes_of(workflow).values()
     leaves = [n for n in nodes if n.get("type") in LEAVES and not n.get("nodeFlag", {}).get("retried")]
     found = next((node for node in leaves if node["displayName"] == step), None)
     if found is None or not found.get("inputs"):

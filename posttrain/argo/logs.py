@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from posttrain.argo.cluster import Absent, Cluster
+from posttrain.argo.status import nodes_of
 from posttrain.argo.wait import wait
 
 JSON = dict[str, Any]
@@ -33,7 +34,7 @@ def pod_name(workflow: JSON, node: JSON) -> str:
 
 def pods_of(workflow: JSON) -> list[tuple[str, str]]:
     """(display name, pod's name) of the nodes with a pod, in the order of their start."""
-    nodes = (workflow.get("status", {}).get("nodes") or {}).values()
+    nodes = nodes_of(workflow).values()
     pods = [node for node in nodes if node.get("type") == "Pod" and node.get("phase") != "Pending"]
     return [(n["displayName"], pod_name(workflow, n)) for n in sorted(pods, key=lambda n: n.get("startedAt") or "")]
 

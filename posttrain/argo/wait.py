@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
-from posttrain.argo.cluster import Cluster, Unreachable
+from posttrain.argo.cluster import Unreachable
 from posttrain.argo.status import FINAL
 
 PATIENCE = 300.0
 
 
-def wait(cluster: Cluster, name: str, *, every: float = 2.0, patience: float = PATIENCE) -> Iterator[dict[str, Any]]:
+class Asked(Protocol):
+    """Who knows how a workflow stands: a cluster, or the embedded engine."""
+
+    def get(self, name: str, /) -> dict[str, Any]: ...
+
+
+def wait(asked: Asked, name: str, *, every: float = 2.0, patience: float = PATIENCE) -> Iterator[dict[str, Any]]:
     """Yield the workflow's state each time it was asked for, the final one last.
 
-    `every` is in seconds. A cluster that does not answer for `patience` seconds ends the wait with
+    `every` is in seconds. One that does not answer for `patience` seconds ends the wait with
     `Unreachable`; a workflow that is not there (any more), at once with its UserError.
     """
     answered = time.monotonic()
     while True:
         try:
-            found = cluster.get(name)
+            found = asked.get(name)
         except Unreachable:
             if time.monotonic() - answered > patience:
                 raise

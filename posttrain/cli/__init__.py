@@ -56,10 +56,10 @@ class _Deferred(TyperCommand):
         self._module = module
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        found = typer.main.get_command(import_module(f"posttrain.cli.{self._module}").app)
-        assert self.name is not None
-        command = found.commands.get(self.name) if isinstance(found, TyperGroup) else found
-        assert command is not None, f"{self._module} lacks the command {self.name}"
+        command = typer.main.get_command(import_module(f"posttrain.cli.{self._module}").app)
+        if isinstance(command, TyperGroup) and self.name != self._module:  # else the group itself is the command
+            assert self.name is not None
+            command = command.commands[self.name]
         return command.make_context(info_name, args, parent=parent, **extra)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from posttrain.argo.status import steps_of
+from posttrain.argo.status import named
 from posttrain.cli.checks import problems_of
 from posttrain.cli.follow import Follower, following, outcome
 from posttrain.contract.record import ROOT
@@ -86,13 +86,8 @@ def engine_of(workspace: Path, profile: Profile | None = None) -> Engine:
 
 def step_logs(engine: Engine, run: str, step: str | None = None, follow: bool = False) -> Iterator[tuple[str, str]]:
     """(step, line) of what a step's attempts wrote, or every step's. UserError where there is no such step."""
-    wanted = step.replace("_", "-") if step else None
-    if wanted and wanted not in [state.name for state in steps_of(engine.get(run))]:
-        known = ", ".join(state.name for state in steps_of(engine.get(run)))
-        raise UserError("no such step", field="STEP", value=step, remedy=f"known: {known}")
-    for name, line in engine.logs(run, follow=follow):
-        if wanted in (None, name.partition("(")[0]):
-            yield name, line
+    wanted = named(engine.get(run), step)
+    yield from ((name, line) for name, line in engine.logs(run, follow=follow) if wanted(name))
 
 
 def environments() -> Path:

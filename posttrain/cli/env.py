@@ -20,16 +20,10 @@ if TYPE_CHECKING:
     from posttrain.reward.model import Finding
     from posttrain.rollout.environments.base import Environment, Task
 
-app = typer.Typer(pretty_exceptions_enable=False)
-env = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Environments: tasks with tools and a verifier."
-)
-app.add_typer(env, name="env")
-
-
-@app.callback()
-def _environments() -> None:
-    """Make of one sub-command a group."""
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Environments: tasks with tools and a verifier.",
+)  # fmt: skip
 
 
 Name = Annotated[str, typer.Argument(metavar="ENVIRONMENT", help="math, code or research.")]
@@ -39,7 +33,7 @@ Settings = Annotated[
 TaskName = Annotated[str, typer.Option("--task", metavar="TASK", help="A task's id, or its place from 0.")]
 
 
-@env.command("list")
+@app.command("list")
 def list_() -> None:
     """List the environments."""
     from posttrain.rollout.environments import catalogue
@@ -50,7 +44,7 @@ def list_() -> None:
     Console(highlight=False).print(grid)
 
 
-@env.command()
+@app.command()
 def show(
     name: Name,
     settings: Settings = None,
@@ -86,7 +80,7 @@ def show(
     console.print(grid)
 
 
-@env.command("try")
+@app.command("try")
 def try_(
     name: Name,
     settings: Settings = None,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from posttrain.errors import UserError
+
+S = TypeVar("S")
 
 RouteName = Annotated[str, typer.Argument(metavar="ROUTE", help="Name of the route: sft, evaluation.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run.")]
@@ -45,3 +48,15 @@ def existing(workspace: Path) -> Path:
             "no such directory", field="--workspace", value=str(workspace), remedy="start a run there first"
         )
     return workspace.absolute()
+
+
+def service_settings(
+    schema: type[S], file: Path | None, overrides: list[str] | None, *, where: str, database: str
+) -> S:
+    """A service's settings: those of `file`, the database that the variable `database` names, then `overrides`."""
+    from posttrain.contract.config import load_yaml, resolve
+
+    layers = [load_yaml(file, field="--file")] if file else []
+    if given := os.environ.get(database):
+        layers.append({"database": given})
+    return resolve(schema, *layers, overrides=overrides or (), where=where)

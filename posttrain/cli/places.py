@@ -6,19 +6,18 @@ the same in both.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
 
-from posttrain.argo.status import FINAL, phase, steps_of
+from posttrain.argo.status import FINAL, named, phase, waiting_nodes
+from posttrain.argo.wait import wait
 from posttrain.cli.follow import Follower, observe, outcome
 from posttrain.cli.options import existing
 from posttrain.cli.view import Observed
-from posttrain.errors import UserError
 
 JSON = dict[str, Any]
 
@@ -73,7 +72,7 @@ class Local:
         self._engine = self._embedded.engine
 
     def list(self) -> list[tuple[JSON, bool]]:
-        found = [(self.get(one["name"]), one["driven"]) for one in self._engine.list()]
+        found = self._engine.workflows()
         return [(workflow, phase(workflow) not in FINAL and not driven) for workflow, driven in found]
 
     def get(self, run: str) -> JSON:
@@ -88,15 +87,7 @@ class Local:
         return step_logs(self._engine, run, step, follow)
 
     def watch(self, run: str) -> int:
-        follower = Follower(run, self._directory(run))
-        with follower.drawing():
-            while True:
-                workflow = self.get(run)
-                follower.show(workflow)
-                if phase(workflow) in FINAL:
-                    break
-                time.sleep(0.5)
-        return outcome(workflow, run, lambda step: self.logs(run, step))
+        return _watch(self, run, wait(self._engine, run, every=0.5), self._directory(run))
 
     def stop(self, run: str, *, now: bool) -> None:
         (self._engine.terminate if now else self._engine.stop)(run)
@@ -143,25 +134,11 @@ class Remote:
         from posttrain.argo.logs import follow_logs, read_logs
 
         workflow = self.get(run)
-        wanted = step.replace("_", "-") if step else None
-        known = [state.name for state in steps_of(workflow)]
-        if wanted and wanted not in known:
-            raise UserError("no such step", field="STEP", value=step, remedy=f"known: {', '.join(known)}")
-
-        def meant(display: str) -> bool:
-            return wanted in (None, display.partition("(")[0])
-
-        return follow_logs(self.cluster, run, meant) if follow else read_logs(self.cluster, workflow, meant)
+        wanted = named(workflow, step)
+        return follow_logs(self.cluster, run, wanted) if follow else read_logs(self.cluster, workflow, wanted)
 
     def watch(self, run: str) -> int:
-        from posttrain.argo import wait
-
-        follower = Follower(run, None)
-        last: JSON = {}
-        with follower.drawing():
-            for last in wait(self.cluster, run):
-                follower.show(last)
-        return outcome(last, run, lambda step: self.logs(run, step))
+        return _watch(self, run, wait(self.cluster, run), None)
 
     def stop(self, run: str, *, now: bool) -> None:
         (self.cluster.terminate if now else self.cluster.stop)(run)
@@ -176,8 +153,16 @@ class Remote:
         return self.watch(run)
 
 
+def _watch(where: Place, run: str, states: Iterable[JSON], directory: Path | None) -> int:
+    """Draw the states of a run, the final one last; the exit code. `directory` is the run's, on this machine."""
+    follower = Follower(run, directory)
+    last: JSON = {}
+    with follower.drawing():
+        for last in states:
+            follower.show(last)
+    return outcome(last, run, lambda step: where.logs(run, step))
+
+
 def suspended(workflow: JSON) -> bool:
     """Whether the workflow, or a step of it, waits for somebody to say that it may go on."""
-    nodes = (workflow.get("status", {}).get("nodes") or {}).values()
-    waits = any(n.get("type") == "Suspend" and n.get("phase") == "Running" for n in nodes)
-    return waits or bool(workflow["spec"].get("suspend"))
+    return bool(waiting_nodes(workflow) or workflow["spec"].get("suspend"))

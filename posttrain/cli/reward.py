@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,29 +9,24 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from posttrain.contract.config import load_yaml, resolve
+from posttrain.cli.options import service_settings
+from posttrain.contract.config import json_object
 from posttrain.reward.settings import DATABASE_VARIABLE, RewardSettings
 
 if TYPE_CHECKING:
     from posttrain.reward.client import RewardClient
 
-app = typer.Typer(pretty_exceptions_enable=False)
-reward = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="The reward service: verdicts, computed once and kept."
-)
-app.add_typer(reward, name="reward")
-
-
-@app.callback()
-def _reward() -> None:
-    """Make of one sub-command a group."""
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="The reward service: verdicts, computed once and kept.",
+)  # fmt: skip
 
 
 Url = Annotated[str, typer.Option("--url", metavar="URL", envvar="POSTTRAIN_REWARD_URL", help="The service's address.")]
 DEFAULT_URL = "http://127.0.0.1:8400"
 
 
-@reward.command()
+@app.command()
 def serve(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in stream=verdicts.")
@@ -46,14 +39,11 @@ def serve(
     from posttrain.reward.service import create_app
     from posttrain.service import serve as serve_app
 
-    layers = [load_yaml(file)] if file else []
-    if given := os.environ.get(DATABASE_VARIABLE):
-        layers.append({"database": given})
-    app = create_app(resolve(RewardSettings, *layers, overrides=overrides or (), where="reward"))
+    app = create_app(service_settings(RewardSettings, file, overrides, where="reward", database=DATABASE_VARIABLE))
     serve_app(app, host=host, port=port, on_stop=app.state.desk.begin_to_end, field="--port")
 
 
-@reward.command()
+@app.command()
 def status(url: Url = DEFAULT_URL) -> None:
     """Show the verifiers and what is stored."""
     with _client(url) as client:
@@ -70,7 +60,7 @@ def status(url: Url = DEFAULT_URL) -> None:
         console.print(f"not yet in the stream: {found.unstreamed}")
 
 
-@reward.command()
+@app.command()
 def ask(
     verifier: Annotated[str, typer.Argument(metavar="VERIFIER", help="exact, numeric, math, …")],
     completion: Annotated[str, typer.Argument(metavar="COMPLETION", help="What the policy wrote.")],
@@ -80,13 +70,9 @@ def ask(
 ) -> None:
     """Ask for one verdict and print it as JSON."""
     from posttrain.contract.digest import digest_bytes
-    from posttrain.errors import UserError
     from posttrain.reward.api import Ask
 
-    try:
-        details = json.loads(metadata)
-    except ValueError as problem:
-        raise UserError(f"is no JSON: {problem}", field="--metadata", value=metadata) from None
+    details = json_object(metadata, field="--metadata")
     question = Ask.model_validate(
         {"task": "by-hand", "trajectory": digest_bytes(completion.encode()), "verifier": verifier,
          "completion": completion, "answer": answer, "metadata": details}
@@ -95,7 +81,7 @@ def ask(
         typer.echo(client.verdict(question).model_dump_json(indent=2))
 
 
-@reward.command()
+@app.command()
 def replay(
     verifier: Annotated[str | None, typer.Option(help="Only verdicts of this verifier.")] = None,
     version: Annotated[str | None, typer.Option(help="Only verdicts of this version of it.")] = None,

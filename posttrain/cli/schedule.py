@@ -26,21 +26,15 @@ from posttrain.engine import load
 from posttrain.engine.cron.scheduler import Scheduler
 from workflows.profile import load_profile
 
-app = typer.Typer(pretty_exceptions_enable=False)
-schedule = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Cron workflows: runs that start by the clock."
-)
-app.add_typer(schedule, name="schedule")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Cron workflows: runs that start by the clock.",
+)  # fmt: skip
 
 CronName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cron workflow.")]
 
 
-@app.callback()
-def _schedules() -> None:
-    """Make of one sub-command a group."""
-
-
-@schedule.command()
+@app.command()
 def add(
     what: Annotated[str, typer.Argument(metavar="ROUTE|FILE", help="A route with a schedule, or a CronWorkflow.")],
     overrides: Overrides = None,
@@ -59,7 +53,7 @@ def add(
     typer.echo(f"scheduled {Scheduler(engine_of(workspace.absolute())).add(manifest)}")
 
 
-@schedule.command(name="list")
+@app.command(name="list")
 def list_(workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the cron workflows of a workspace: when each ran last, and runs next."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
@@ -74,13 +68,13 @@ def list_(workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     Console(highlight=False).print(grid)
 
 
-@schedule.command()
+@app.command()
 def remove(name: CronName, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """Forget a cron workflow. Its runs stay."""
     Scheduler(engine_of(existing(workspace))).remove(name)
 
 
-@schedule.command()
+@app.command()
 def run(profile: ProfileName = "laptop", workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """Start runs as they are due, until Ctrl-C. Killed, it goes on where it was."""
     chosen = load_profile(profile)

@@ -27,16 +27,10 @@ if TYPE_CHECKING:
 
     from posttrain.lakestream import Lag, Policy, Stream
 
-app = typer.Typer(pretty_exceptions_enable=False)
-stream = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Streams: a Lance table as lake and queue."
-)
-app.add_typer(stream, name="stream")
-
-
-@app.callback()
-def _streams() -> None:
-    """Make of one sub-command a group."""
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Streams: a Lance table as lake and queue.",
+)  # fmt: skip
 
 
 Uri = Annotated[str, typer.Argument(metavar="URI", help="A directory, or s3://BUCKET/PATH.")]
@@ -49,7 +43,7 @@ BATCH = 2500
 PATIENCE = 20.0  # seconds that a person waits for a store that does not answer
 
 
-@stream.command()
+@app.command()
 def create(
     uri: Uri,
     schema: Annotated[str | None, typer.Option(help="tasks, experience, verdicts, timings or evaluations.")] = None,
@@ -76,7 +70,7 @@ def create(
     typer.echo(f"{made.uri}: {', '.join(made.schema.names)}")
 
 
-@stream.command()
+@app.command()
 def describe(uri: Uri, as_json: Json = False, option: Options = None) -> None:
     """Show producers with epoch and cursor, consumers with watermark and lag, fragments, versions, last commits."""
     found = _open(uri, option).describe()
@@ -100,7 +94,7 @@ def describe(uri: Uri, as_json: Json = False, option: Options = None) -> None:
     _print(console, ("version", "commit"), found.commits)
 
 
-@stream.command()
+@app.command()
 def tail(
     uri: Uri,
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many of the last rows.")] = 10,
@@ -122,7 +116,7 @@ def tail(
             typer.echo(json.dumps(row, ensure_ascii=False, default=str))
 
 
-@stream.command()
+@app.command()
 def append(
     uri: Uri,
     file: Annotated[
@@ -158,7 +152,7 @@ def append(
     typer.echo(f"{max(0, count - skip)} rows appended by {name!r}, cursor {done}")
 
 
-@stream.command()
+@app.command()
 def lag(uri: Uri, as_json: Json = False, option: Options = None) -> None:
     """Show how far each consumer's acknowledgement is behind."""
     found = _open(uri, option).lag()
@@ -170,7 +164,7 @@ def lag(uri: Uri, as_json: Json = False, option: Options = None) -> None:
     _print_lags(Console(highlight=False), found, time.time())
 
 
-@stream.command()
+@app.command()
 def close(uri: Uri, option: Options = None) -> None:
     """Commit the barrier: nothing is appended after it, consumers end at it."""
     opened = _open(uri, option)
@@ -178,7 +172,7 @@ def close(uri: Uri, option: Options = None) -> None:
     typer.echo(f"{opened.uri} is closed")
 
 
-@stream.command()
+@app.command()
 def maintain(
     uri: Uri,
     every: Annotated[
@@ -205,7 +199,7 @@ def maintain(
         _maintain_once(opened, policy, force=False)
 
 
-@stream.command()
+@app.command()
 def verify(
     uri: Uri,
     producer: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column with the producer's name.")] = None,

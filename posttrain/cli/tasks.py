@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,23 +10,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from posttrain.contract.config import load_yaml, resolve
+from posttrain.cli.options import service_settings
 from posttrain.rollout.tasks.settings import DATABASE_VARIABLE, TaskServerSettings
 from posttrain.units import duration
 
 if TYPE_CHECKING:
     from posttrain.rollout.tasks.client import TaskClient
 
-app = typer.Typer(pretty_exceptions_enable=False)
-tasks = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="The TaskServer: work by leases, each task ends once."
-)
-app.add_typer(tasks, name="tasks")
-
-
-@app.callback()
-def _tasks() -> None:
-    """Make of one sub-command a group."""
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="The TaskServer: work by leases, each task ends once.",
+)  # fmt: skip
 
 
 Url = Annotated[str, typer.Option("--url", metavar="URL", envvar="POSTTRAIN_TASKS_URL", help="The server's address.")]
@@ -35,7 +28,7 @@ DEFAULT_URL = "http://127.0.0.1:8300"
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
 
 
-@tasks.command()
+@app.command()
 def serve(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in lease_seconds=10.")
@@ -48,14 +41,11 @@ def serve(
     from posttrain.rollout.tasks.service import create_app
     from posttrain.service import serve as serve_app
 
-    layers = [load_yaml(file)] if file else []
-    if given := os.environ.get(DATABASE_VARIABLE):
-        layers.append({"database": given})
-    app = create_app(resolve(TaskServerSettings, *layers, overrides=overrides or (), where="tasks"))
+    app = create_app(service_settings(TaskServerSettings, file, overrides, where="tasks", database=DATABASE_VARIABLE))
     serve_app(app, host=host, port=port, on_stop=app.state.server.close_waits, field="--port")
 
 
-@tasks.command()
+@app.command()
 def status(url: Url = DEFAULT_URL) -> None:
     """Show queues, states, workers."""
     with _client(url) as client:
@@ -74,7 +64,7 @@ def status(url: Url = DEFAULT_URL) -> None:
         console.print(f"drained: {', '.join(found.drained)}")
 
 
-@tasks.command("list")
+@app.command("list")
 def list_(
     url: Url = DEFAULT_URL,
     kind: Annotated[str | None, typer.Option(help="Of this kind.")] = None,
@@ -95,7 +85,7 @@ def list_(
         typer.echo(f"… more behind these {limit}")
 
 
-@tasks.command()
+@app.command()
 def show(task: TaskId, url: Url = DEFAULT_URL) -> None:
     """Print one task with its attempts and its result, as JSON."""
     with _client(url) as client:
@@ -106,7 +96,7 @@ def show(task: TaskId, url: Url = DEFAULT_URL) -> None:
     typer.echo(json.dumps(shown, indent=2, ensure_ascii=False))
 
 
-@tasks.command()
+@app.command()
 def cancel(task: TaskId, url: Url = DEFAULT_URL) -> None:
     """Cancel a task and its children."""
     with _client(url) as client:
@@ -114,7 +104,7 @@ def cancel(task: TaskId, url: Url = DEFAULT_URL) -> None:
     typer.echo(f"{task}: {done.state} ({done.cancelled} ended by this)")
 
 
-@tasks.command()
+@app.command()
 def drain(
     url: Url = DEFAULT_URL,
     kind: Annotated[str, typer.Option(help="The kind that takes nothing new; *: every kind.")] = "*",

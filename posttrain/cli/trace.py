@@ -18,22 +18,16 @@ if TYPE_CHECKING:
     from posttrain.llmm.replay import Difference, Model
     from posttrain.llmm.trace import Event
 
-app = typer.Typer(pretty_exceptions_enable=False)
-trace = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, help="Traces: what was asked, answered, converted and lost."
-)
-app.add_typer(trace, name="trace")
-
-
-@app.callback()
-def _traces() -> None:
-    """Make of one sub-command a group."""
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="Traces: what was asked, answered, converted and lost.",
+)  # fmt: skip
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A trace: JSON lines.")]
 
 
-@trace.command()
+@app.command()
 def show(
     file: File, as_json: Annotated[bool, typer.Option("--json", help="Print the rebuilt trajectory as JSON.")] = False
 ) -> None:
@@ -68,7 +62,7 @@ def show(
             console.print(Text(f"  {message.role}: {_parts(message)}"))
 
 
-@trace.command()
+@app.command()
 def diff(one: File, other: File) -> None:
     """Say where two trajectories first differ; ends with 1 where they do."""
     from posttrain.llmm.replay import compare
@@ -77,7 +71,7 @@ def diff(one: File, other: File) -> None:
     _verdict(compare(read(one), read(other)), "both say the same")
 
 
-@trace.command()
+@app.command()
 def replay(
     file: File,
     model: Annotated[

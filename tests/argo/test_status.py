@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from posttrain.argo.status import WAITING, steps_of
+import pytest
+
+from posttrain.argo.status import WAITING, named, steps_of, waiting_nodes
+from posttrain.errors import UserError
 
 
 def workflow(nodes: dict[str, Any], tasks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -61,3 +64,22 @@ def test_the_exit_handlers_step_comes_last_and_is_marked() -> None:
     assert [s.name for s in found] == ["a", "b", "c", "report"]
     assert [s.exit_handler for s in found] == [False, False, False, True]
     assert found[0].finished - found[0].started == 5.0  # type: ignore[operator]
+
+
+def test_a_step_and_its_attempts_go_by_the_steps_name_and_one_that_is_not_there_is_named() -> None:
+    tasks = [{"name": "prepare-data", "template": "t"}, {"name": "sft", "template": "t"}]
+    shown = ["prepare-data", "prepare-data(0)", "sft(1)"]
+    assert list(filter(named(workflow({}, tasks), "prepare_data"), shown)) == shown[:2]
+    assert list(filter(named(workflow({}, tasks), None), shown)) == shown
+    with pytest.raises(UserError, match=r"no such step \(got 'prepare'\); known: prepare-data, sft"):
+        named(workflow({}, tasks), "prepare")
+
+
+def test_what_waits_for_an_approval_is_a_suspended_node_that_is_running() -> None:
+    nodes = {
+        "a": {"displayName": "a", "type": "Suspend", "phase": "Running"},
+        "b": {"displayName": "b", "type": "Suspend", "phase": "Succeeded"},
+        "c": {"displayName": "c", "type": "Pod", "phase": "Running"},
+    }
+    assert waiting_nodes(workflow(nodes, TASKS)) == ["a"]
+    assert waiting_nodes({"metadata": {"name": "run"}, "spec": {}}) == []
