@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, and bounds on those that people give."""
 
 from __future__ import annotations
 
@@ -41,3 +41,15 @@ def quantity(text: Any, where: str) -> Decimal:
     if value < 0:
         raise UserError("is below zero", field=where, value=text)
     return value
+
+
+def at_least(field: str, value: float, least: float) -> None:
+    """UserError naming `field` where `value` is less, or no number."""
+    if not value >= least:
+        raise UserError(f"must be at least {least:g}", field=field, value=value)
+
+
+def within(field: str, value: float, low: float, high: float) -> None:
+    """UserError naming `field` where `value` is not from `low` to `high`, both of them included."""
+    if not low <= value <= high:
+        raise UserError(f"must lie in [{low:g}, {high:g}]", field=field, value=value)

@@ -7,6 +7,7 @@ key by its dotted path, before anything has started.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -54,6 +55,17 @@ def load_yaml(path: Path, *, field: str = "--config") -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise UserError("holds no mapping at its top", field=field, value=str(path))
     return {str(key): value for key, value in loaded.items()}
+
+
+def json_object(text: str, *, field: str) -> dict[str, Any]:
+    """The JSON object that `text` spells; UserError naming `field` for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError as problem:
+        raise UserError(f"is no JSON: {problem}", field=field, value=text) from None
+    if not isinstance(value, dict):
+        raise UserError("is no JSON object", field=field, value=text)
+    return value
 
 
 def resolve(schema: type[C], *layers: dict[str, Any], overrides: Iterable[str] = (), where: str = "") -> C:

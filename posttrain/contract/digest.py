@@ -13,10 +13,14 @@ def digest_bytes(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
+def canonical(value: Any) -> str:
+    """A JSON value as text: the same for equal values, whatever the order of their keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def digest_value(value: Any) -> str:
-    """Digest of a JSON value: the same for equal values, whatever the order of their keys."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return digest_bytes(text.encode())
+    """Digest of a JSON value's canonical text."""
+    return digest_bytes(canonical(value).encode())
 
 
 def digest_file(path: Path) -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from posttrain.contract import record as records
-from posttrain.contract.config import resolve, to_plain
+from posttrain.contract.config import json_object, resolve, to_plain
 from posttrain.contract.context import METRICS, StepContext
 from posttrain.contract.files import write_atomic
 from posttrain.contract.progress import FILE as PROGRESS
@@ -73,7 +73,7 @@ def _run(spec: StepSpec, arguments: argparse.Namespace) -> None:
     for flag, name in (("--run", arguments.run), ("--step", arguments.step)):
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
             raise UserError("is no name", field=flag, value=name, remedy="use letters, digits, '.', '_' and '-'")
-    config: Any = resolve(spec.Config, _json_object(arguments.config), where=spec.name)
+    config: Any = resolve(spec.Config, json_object(arguments.config, field="--config"), where=spec.name)
     inputs = parse_inputs(spec, arguments.input)
     context = StepContext(arguments.workspace.absolute(), arguments.run, arguments.step, arguments.seed)
     if not context.workspace.is_dir():
@@ -146,16 +146,6 @@ def _convert(text: str, kind: Any, field: str) -> Any:
         return {"str": str, "int": int, "float": float}[name](text)
     except (ValueError, KeyError):
         raise UserError(f"is no {name}", field=field, value=text) from None
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as problem:
-        raise UserError(f"is no JSON: {problem}", field="--config", value=text) from None
-    if not isinstance(value, dict):
-        raise UserError("is no JSON object", field="--config", value=text)
-    return value
 
 
 def _still_there(context: StepContext, outputs: dict[str, Any]) -> bool:

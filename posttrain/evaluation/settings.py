@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posttrain.errors import UserError
+from posttrain.units import at_least, within
 
 
 @dataclass
@@ -18,10 +19,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name in ("samples", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError("must be at least 1", field=f"sampling.{name}", value=getattr(self, name))
-        if not 0 <= self.temperature <= 10:
-            raise UserError("must lie in [0, 10]", field="sampling.temperature", value=self.temperature)
+            at_least(f"sampling.{name}", getattr(self, name), 1)
+        within("sampling.temperature", self.temperature, 0, 10)
         if not 0 < self.top_p <= 1:
             raise UserError("must lie in (0, 1]", field="sampling.top_p", value=self.top_p)
         if self.samples > 1 and self.temperature == 0:
@@ -48,17 +47,14 @@ class GatePolicy:
     resamples: int = 10_000
 
     def __post_init__(self) -> None:
-        if not -1 <= self.min_difference <= 1:
-            raise UserError("must lie in [-1, 1]", field="gate.min_difference", value=self.min_difference)
+        within("gate.min_difference", self.min_difference, -1, 1)
         if self.evidence not in ("point", "interval"):
             remedy = "write point or interval"
             raise UserError("is no evidence", field="gate.evidence", value=self.evidence, remedy=remedy)
         for name in ("min_accuracy", "min_format_rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError("must lie in [0, 1]", field=f"gate.{name}", value=getattr(self, name))
+            within(f"gate.{name}", getattr(self, name), 0, 1)
         check_confidence(self.confidence, "gate.confidence")
-        if self.resamples < 100:
-            raise UserError("must be at least 100", field="gate.resamples", value=self.resamples)
+        at_least("gate.resamples", self.resamples, 100)
 
 
 def check_confidence(value: float, field: str) -> None:

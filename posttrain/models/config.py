@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posttrain.errors import UserError
+from posttrain.units import at_least
 
 
 @dataclass
@@ -18,8 +19,7 @@ class TinyShape:
 
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "head", "context_length"):
-            if getattr(self, name) < 1:
-                raise UserError("must be at least 1", field=f"prepare_model.tiny.{name}", value=getattr(self, name))
+            at_least(f"prepare_model.tiny.{name}", getattr(self, name), 1)
         if self.head % 32 or self.hidden % self.head:
             raise UserError(
                 "hidden must be a multiple of head, and head one of 32",

@@ -16,7 +16,8 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every request
 
 
 class ServerFailed(UserError):
-    """The server did not answer, or not as the interface says."""
+    """The server was late, went away, or does not answer as the interface says, which another attempt may not:
+    not the code of a user's mistake."""
 
     exit_code = 1
 

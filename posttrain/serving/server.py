@@ -24,19 +24,13 @@ import httpx
 
 from posttrain.errors import UserError
 from posttrain.models.layout import check_directory
+from posttrain.serving.client import ServerFailed
 from posttrain.serving.settings import EngineSettings, engine_arguments, on_gpu, variables
 
 log = logging.getLogger(__name__)
-logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every look at /health is no news
 
 STOP_SECONDS = 20.0  # for the server to end by itself before it is killed
 _PR_SET_PDEATHSIG = 1
-
-
-class ServerFailed(UserError):
-    """The server was late or went away, which another attempt may not: not the code of a user's mistake."""
-
-    exit_code = 1
 
 
 class ModelServer:

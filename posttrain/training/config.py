@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from posttrain.errors import UserError
+from posttrain.units import at_least, within
 
 
 @dataclass
@@ -153,16 +154,6 @@ class Selection:
         except re.error as problem:
             reason = f"is no regular expression: {problem}"
             raise UserError(reason, field="selection.required", value=self.required) from None
-
-
-def at_least(name: str, value: float, least: float) -> None:
-    if not value >= least:
-        raise UserError(f"must be at least {least:g}", field=name, value=value)
-
-
-def within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise UserError(f"must lie in [{low:g}, {high:g}]", field=name, value=value)
 
 
 def one_of(name: str, value: str, *known: str) -> None:

@@ -9,6 +9,7 @@ from posttrain.errors import UserError
 from posttrain.evaluation.settings import Sampling, check_confidence
 from posttrain.reward.score import AnswerForm
 from posttrain.serving.settings import EngineSettings
+from posttrain.units import at_least
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,7 @@ class Config:
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
         for name in ("few_shot", "limit", "shown"):
-            if getattr(self, name) < 0:
-                raise UserError("must be at least 0", field=name, value=getattr(self, name))
+            at_least(name, getattr(self, name), 0)
         if self.few_shot and not self.examples:
             raise UserError("needs a table of solved rows", field="examples", remedy="name one, or set few_shot to 0")
 

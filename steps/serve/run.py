@@ -5,8 +5,9 @@ import os
 
 from posttrain.contract import Nothing, StepContext
 from posttrain.contract.ref import Ref
+from posttrain.serving.client import ServerFailed
 from posttrain.serving.release import check_digest
-from posttrain.serving.server import ModelServer, ServerFailed
+from posttrain.serving.server import ModelServer
 from steps.serve import Config, Inputs
 
 log = logging.getLogger(__name__)
