@@ -6,12 +6,12 @@ lock), so that what is read in it still holds when it commits; what was committe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, MetaData, Row, Table, create_engine, event, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, OperationalError
@@ -73,3 +73,17 @@ def insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]])
     dialect: Any = {"sqlite": sqlite, "postgresql": postgresql}[connection.dialect.name]
     if rows:
         connection.execute(dialect.insert(table).on_conflict_do_nothing(), rows)
+
+
+def page(
+    engine: Engine, table: Table, after: int, limit: int, equal: Mapping[str, str | None]
+) -> tuple[list[Row[Any]], int | None]:
+    """Rows of `table` in the order of their `seq`, from behind `after`, and where the next page begins (None at the
+    end). `equal` gives columns their values; None is any."""
+    query = select(table).where(table.c.seq > after).order_by(table.c.seq).limit(limit + 1)
+    for name, value in equal.items():
+        if value is not None:
+            query = query.where(table.c[name] == value)
+    with engine.connect() as connection:
+        rows = connection.execute(query).all()
+    return list(rows[:limit]), rows[limit - 1].seq if len(rows) > limit else None

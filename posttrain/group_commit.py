@@ -36,7 +36,7 @@ class Writer:
     def __init__(self, engine: Engine, lock: int):
         self._engine, self._lock = engine, lock
         self._waiting: queue.SimpleQueue[tuple[Callable[[Connection], Any], Future[Any]] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="task-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._thread.start()
 
     def do(self, operation: Callable[[Connection], T]) -> Future[T]:

@@ -1,14 +1,16 @@
-"""What our HTTP services share: bounded bodies, and a server that answers those who wait before it ends."""
+"""What our HTTP services share: bounded bodies, probes, and a server that answers those who wait before it ends."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CollectorRegistry, generate_latest
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -47,6 +49,25 @@ def limit_bodies(app: FastAPI, largest: int) -> None:
     @app.exception_handler(RecursionError)
     async def too_deep(_: Request, __: RecursionError) -> Response:
         return JSONResponse({"detail": "the body is nested too deeply"}, 422)
+
+
+def add_probes(app: FastAPI, *, serves: Callable[[], Awaitable[bool]], registry: CollectorRegistry) -> None:
+    """Add `/health`, `/ready` and `/metrics`. `serves` is whether the service goes on; raises where it cannot serve."""
+
+    @app.get("/health", response_class=PlainTextResponse)
+    async def health() -> str:
+        """The process lives."""
+        return "ok"
+
+    @app.get("/ready", response_class=PlainTextResponse, responses={503: {"description": "It does not serve."}})
+    async def ready() -> Response:
+        """The database answers, and the service is not about to end."""
+        return PlainTextResponse("ok", 200) if await serves() else PlainTextResponse("ends", 503)
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        shown = await asyncio.to_thread(generate_latest, registry)
+        return Response(shown, media_type="text/plain; version=0.0.4")
 
 
 def serve(app: FastAPI, *, host: str, port: int, on_stop: Callable[[], None], field: str) -> None:

@@ -6,7 +6,7 @@ Invariant: only what may be repeated is: every call of our services has the same
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -20,8 +20,14 @@ log = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 A = TypeVar("A", bound=BaseModel)
+T = TypeVar("T")
 Query = Mapping[str, str | int | None]
 _AWAY = (502, 503, 504)
+
+
+def in_parts(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    """`items` in lists of at most `size`, as one call takes them."""
+    return (list(items[start : start + size]) for start in range(0, len(items), size))
 
 
 class ServiceError(UserError):

@@ -46,7 +46,15 @@ def _pair(tag: str) -> re.Pattern[str]:
     return re.compile(rf"<{tag}>((?:(?!<{tag}>).)*?)</{tag}>", re.DOTALL)
 
 
-def without_tags(verifier: str, answer: str, completion: str) -> str | None:
+def taken(verifier: str, answer: str, completion: str, form: AnswerForm) -> tuple[str | None, bool]:
+    """What is taken as the answer of a completion, and whether it stood where it should."""
+    found = form.find(completion)
+    if found is not None or form.strict:
+        return found, found is not None
+    return _without_tags(verifier, answer, completion), False
+
+
+def _without_tags(verifier: str, answer: str, completion: str) -> str | None:
     """What a reader would take as the answer of a completion without the tag; None where there is nothing."""
     if verifier == "math":
         return completion[-LONGEST:] or None

@@ -19,7 +19,7 @@ from posttrain.reward.api import (
     Verdict,
     Verdicts,
 )
-from posttrain.service_client import ServiceClient
+from posttrain.service_client import ServiceClient, in_parts
 
 
 class RewardClient(ServiceClient):
@@ -34,9 +34,8 @@ class RewardClient(ServiceClient):
     def verdicts(self, asks: Sequence[Ask]) -> list[Verdict]:
         """In the order of `asks`, any number."""
         answers: list[Verdict] = []
-        for start in range(0, len(asks), LARGEST_BATCH):
-            part = Batch(questions=list(asks[start : start + LARGEST_BATCH]))
-            answers += self.call("POST", "/v1/verdicts/batch", Verdicts, part).verdicts
+        for part in in_parts(asks, LARGEST_BATCH):
+            answers += self.call("POST", "/v1/verdicts/batch", Verdicts, Batch(questions=part)).verdicts
         return answers
 
     def replay(self, wanted: ReplayRequest) -> Iterator[Replay]:

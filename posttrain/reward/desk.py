@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from posttrain.contract.digest import digest_value
-from posttrain.database import connect, create_tables
+from posttrain.database import connect, create_tables, page
 from posttrain.group_commit import Refused, Writer
 from posttrain.reward import store
 from posttrain.reward.api import Ask, Difference, Replay, ReplayRequest, ServiceStatus, Verdict, VerifierView
@@ -89,7 +89,7 @@ class Desk:
     async def replay(self, wanted: ReplayRequest) -> Replay:
         """Compute a page of stored verdicts again, and say what came out otherwise."""
         equal = {"verifier": wanted.verifier, "version": wanted.version}
-        rows, following = await asyncio.to_thread(store.page, self._database, wanted.after, wanted.limit, **equal)
+        rows, following = await self._page(wanted.after, wanted.limit, equal)
 
         async def again(row: store.Row) -> Difference | None:
             question = store.question_of(row)
@@ -109,7 +109,7 @@ class Desk:
         return await asyncio.to_thread(store.pairs, self._database, verifier, one, other, limit)
 
     async def page(self, after: int, limit: int, **equal: str | None) -> tuple[list[Verdict], int | None]:
-        rows, following = await asyncio.to_thread(store.page, self._database, after, limit, **equal)
+        rows, following = await self._page(after, limit, equal)
         return [store.verdict_of(row, task="", trajectory="", stored=True) for row in rows], following
 
     async def status(self) -> ServiceStatus:
@@ -122,6 +122,12 @@ class Desk:
         return ServiceStatus(
             verifiers=views, stored=await asyncio.to_thread(store.counts, self._database), unstreamed=unstreamed
         )
+
+    async def _page(
+        self, after: int, limit: int, equal: Mapping[str, str | None]
+    ) -> tuple[list[store.Row], int | None]:
+        """Verdicts in the order in which they were stored, and where the next page begins."""
+        return await asyncio.to_thread(page, self._database, store.VERDICTS, after, limit, equal)
 
     async def _key(self, ask: Ask) -> tuple[str, str, Finding | None]:
         """The verdict's key and the verifier's version; what is found already, where the question cannot be asked."""

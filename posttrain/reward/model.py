@@ -26,6 +26,7 @@ class Status(StrEnum):
     not_found = "not_found"
 
 
+FULL_MARKS = 1.0 - 1e-9
 FINAL = (Status.scored, Status.invalid_answer)  # asked again, these come out the same
 
 

@@ -17,19 +17,19 @@ the expected answer is a number, else its last line that is not blank (math-veri
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from posttrain.contract.config import json_object
 from posttrain.errors import UserError
-from posttrain.reward.answers import AnswerForm, without_tags
+from posttrain.reward.answers import AnswerForm, taken
 from posttrain.reward.isolated import START_LIMIT, TIME_LIMIT, GaveUp, ask
+from posttrain.reward.model import FULL_MARKS
 from posttrain.reward.rules import same_number, same_text, tolerance_of
 
 __all__ = ["TIME_LIMIT", "AnswerForm", "Verdict", "check", "score"]
 
-FULL_MARKS = 1.0 - 1e-9
 _PREFIX = "reasoning_gym:"
 
 
@@ -59,10 +59,7 @@ def score(
     """
     details = _details(metadata)
     _known(verifier)
-    extracted = form.find(completion)
-    well_formed = extracted is not None
-    if extracted is None and not form.strict:
-        extracted = without_tags(verifier, answer, completion)
+    extracted, well_formed = taken(verifier, answer, completion, form)
     if extracted is None:
         return Verdict(False, False, None)
     return Verdict(_matches(verifier, answer, details, extracted), well_formed, extracted)
@@ -95,15 +92,7 @@ def _known(verifier: str) -> None:
 def _details(metadata: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(metadata, str):
         return metadata
-    if not metadata.strip():
-        return {}
-    try:
-        value = json.loads(metadata)
-    except json.JSONDecodeError as problem:
-        raise UserError(f"is no JSON: {problem}", field="metadata", value=metadata) from None
-    if not isinstance(value, dict):
-        raise UserError("is no JSON object", field="metadata", value=metadata)
-    return value
+    return json_object(metadata, field="metadata") if metadata.strip() else {}
 
 
 def _matches(verifier: str, answer: str, details: Mapping[str, Any], extracted: str) -> bool:

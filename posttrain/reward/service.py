@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from prometheus_client import generate_latest
+from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from posttrain.group_commit import Refused
@@ -17,7 +15,7 @@ from posttrain.reward import api
 from posttrain.reward.desk import Desk
 from posttrain.reward.model import Status
 from posttrain.reward.settings import RewardSettings
-from posttrain.service import UNREADABLE, limit_bodies
+from posttrain.service import UNREADABLE, add_probes, limit_bodies
 
 _BUSY: dict[int | str, dict[str, Any]] = {503: {"model": api.Detail, "description": "Too many verdicts wait."}}
 
@@ -86,20 +84,9 @@ def create_app(settings: RewardSettings) -> FastAPI:
     async def status() -> api.ServiceStatus:
         return await desk.status()
 
-    @app.get("/health", response_class=PlainTextResponse)
-    async def health() -> str:
-        """The process lives."""
-        return "ok"
-
-    @app.get("/ready", response_class=PlainTextResponse, responses={503: {"description": "It does not serve."}})
-    async def ready() -> Response:
-        """The index answers, and the service is not about to end."""
+    async def serves() -> bool:
         await desk.page(0, 1)
-        return PlainTextResponse("ends" if desk.closing else "ok", 503 if desk.closing else 200)
+        return not desk.closing
 
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        shown = await asyncio.to_thread(generate_latest, desk.registry)
-        return Response(shown, media_type="text/plain; version=0.0.4")
-
+    add_probes(app, serves=serves, registry=desk.registry)
     return app

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from posttrain.errors import UserError
+from posttrain.units import at_least
 
 DATABASE_VARIABLE = "POSTTRAIN_REWARD_DATABASE"
 
@@ -54,8 +55,7 @@ class JudgeSettings:
         if self.url and not self.url.startswith(("http://", "https://")):
             raise UserError("is no address", field="judges.url", value=self.url, remedy="write http://HOST:PORT/v1")
         for name in ("best", "samples", "tries", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError("must be at least 1", field=f"judges.{name}", value=getattr(self, name))
+            at_least(f"judges.{name}", getattr(self, name), 1)
         marks = [point.mark for point in self.calibration]
         if marks and (len(marks) < 2 or marks != sorted(set(marks))):
             remedy = "give at least two points, their marks rising"
@@ -89,6 +89,5 @@ class RewardSettings:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.replica, re.ASCII):
             remedy = "use letters, digits, '.', '_' and '-'"
             raise UserError("is no name", field="replica", value=self.replica, remedy=remedy)
-        for name, least in (("longest_queue", 1), ("largest_bytes", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"must be at least {least}", field=name, value=getattr(self, name))
+        at_least("longest_queue", self.longest_queue, 1)
+        at_least("largest_bytes", self.largest_bytes, 1)

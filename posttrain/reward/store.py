@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Connection,
     Engine,
@@ -50,8 +51,8 @@ VERDICTS = Table(
     Column("version", String, nullable=False),
     Column("status", String, nullable=False),
     Column("reward", Float(53)),
-    Column("correct", Integer),
-    Column("well_formed", Integer),
+    Column("correct", Boolean),
+    Column("well_formed", Boolean),
     Column("components", Text, nullable=False),
     Column("evidence", Text, nullable=False),
     Column("seconds", Float(53), nullable=False),
@@ -89,8 +90,8 @@ def keep(
     asked = asdict(question) | {"metadata": dict(question.metadata)}
     row = {
         "key": key, "question": question.digest, "verifier": question.verifier, "version": version,
-        "status": finding.status.value, "reward": finding.reward, "correct": _bit(finding.correct),
-        "well_formed": _bit(finding.well_formed), "components": json.dumps(dict(finding.components)),
+        "status": finding.status.value, "reward": finding.reward, "correct": finding.correct,
+        "well_formed": finding.well_formed, "components": json.dumps(dict(finding.components)),
         "evidence": json.dumps(dict(finding.evidence), default=str), "seconds": seconds, "asked": json.dumps(asked),
     }  # fmt: skip
     insert_new(db, VERDICTS, [row])
@@ -111,17 +112,6 @@ def noted(engine: Engine, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, st
     query = select(TRAJECTORIES.c.key, TRAJECTORIES.c.trajectory).where(TRAJECTORIES.c.key.in_({k for k, _ in pairs}))
     with engine.connect() as db:
         return {(row.key, row.trajectory) for row in db.execute(query)}
-
-
-def page(engine: Engine, after: int, limit: int, **equal: str | None) -> tuple[list[Row[Any]], int | None]:
-    """Verdicts in the order in which they were stored, and where the next page begins."""
-    query = select(VERDICTS).where(VERDICTS.c.seq > after).order_by(VERDICTS.c.seq).limit(limit + 1)
-    for name, value in equal.items():
-        if value is not None:
-            query = query.where(VERDICTS.c[name] == value)
-    with engine.connect() as db:
-        rows = list(db.execute(query).all())
-    return rows[:limit], rows[limit - 1].seq if len(rows) > limit else None
 
 
 def unstreamed(engine: Engine, replica: str, after: int, limit: int) -> list[Row[Any]]:
@@ -181,14 +171,6 @@ def question_of(row: Row[Any]) -> Question:
 def verdict_of(row: Row[Any], *, task: str, trajectory: str, stored: bool) -> Verdict:
     return Verdict(
         key=row.key, task=task, trajectory=trajectory, verifier=row.verifier, version=row.version, status=row.status,
-        reward=row.reward, correct=_flag(row.correct), well_formed=_flag(row.well_formed),
+        reward=row.reward, correct=row.correct, well_formed=row.well_formed,
         components=json.loads(row.components), evidence=json.loads(row.evidence), seconds=row.seconds, stored=stored,
     )  # fmt: skip
-
-
-def _bit(value: bool | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _flag(value: int | None) -> bool | None:
-    return None if value is None else bool(value)

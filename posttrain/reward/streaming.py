@@ -67,7 +67,6 @@ def _streamed(row: Row[Any]) -> dict[str, Any]:
     }  # fmt: skip
     return {
         "trajectory": row.trajectory, "verifier": row.verifier, "reward": row.reward,
-        "correct": None if row.correct is None else bool(row.correct),
-        "well_formed": None if row.well_formed is None else bool(row.well_formed),
+        "correct": row.correct, "well_formed": row.well_formed,
         "details": json.dumps(details, ensure_ascii=False), "seconds": row.seconds,
     }  # fmt: skip

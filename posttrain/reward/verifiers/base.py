@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Protocol
 
-from posttrain.reward.answers import without_tags
+from posttrain.reward.answers import taken
 from posttrain.reward.isolated import TIME_LIMIT, GaveUp
-from posttrain.reward.model import Finding, Problem, Question, Status
+from posttrain.reward.model import FULL_MARKS, Finding, Problem, Question, Status
 from posttrain.reward.settings import Lane
 
-FULL_MARKS = 1.0 - 1e-9
 Ask = Callable[..., Awaitable[Any]]
 
 
@@ -50,10 +49,7 @@ class Verifier(Protocol):
 
 def extract(question: Question) -> tuple[str | None, bool]:
     """What is taken as the answer, and whether it stood where it should."""
-    found = question.form.find(question.completion)
-    if found is not None or question.form.strict:
-        return found, found is not None
-    return without_tags(question.verifier, question.answer, question.completion), False
+    return taken(question.verifier, question.answer, question.completion, question.form)
 
 
 def scored(reward: float, extracted: str | None, well_formed: bool, **evidence: Any) -> Finding:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from posttrain.contract.digest import digest_value
-from posttrain.reward.model import Finding, Problem, Question, Status
+from posttrain.reward.model import FULL_MARKS, Finding, Problem, Question, Status
 from posttrain.reward.settings import Lane
-from posttrain.reward.verifiers.base import FULL_MARKS, Tools
+from posttrain.reward.verifiers.base import Tools
 
 _MOST = 20
 

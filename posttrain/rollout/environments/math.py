@@ -70,7 +70,7 @@ def rows_of(path: Path, field: str, needed: set[str], known: set[str]) -> Iterat
     except (OSError, UnicodeDecodeError) as problem:
         why = getattr(problem, "strerror", None) or "it is no UTF-8"
         raise UserError(f"cannot be read: {why}", field=field, value=str(path)) from None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # splitlines would cut a text at its U+2028
         if not line.strip():
             continue
         try:

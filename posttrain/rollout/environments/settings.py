@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from posttrain.errors import UserError
+from posttrain.units import at_least
 
 DATASETS = ("chain_sum", "gcd", "decimal_arithmetic", "simple_equations", "number_sequence", "count_primes")
 
@@ -22,7 +23,7 @@ class MathSettings:
     file: str = ""
 
     def __post_init__(self) -> None:
-        _at_least_one("size", self.size)
+        at_least("size", self.size, 1)
 
 
 @dataclass
@@ -37,8 +38,8 @@ class CodeSettings:
     def __post_init__(self) -> None:
         if self.source not in ("humaneval", "generated"):
             raise UserError("is no source", field="source", value=self.source, remedy="write humaneval or generated")
-        _at_least_one("size", self.size)
-        _at_least_one("tests", self.tests)
+        at_least("size", self.size, 1)
+        at_least("tests", self.tests, 1)
 
 
 @dataclass
@@ -57,11 +58,5 @@ class ResearchSettings:
         if bool(self.corpus) != bool(self.questions):
             remedy = "give both, or neither"
             raise UserError("belongs to questions", field="corpus", value=self.corpus, remedy=remedy)
-        if self.people < 10:
-            raise UserError("must be at least 10", field="people", value=self.people)
-        _at_least_one("size", self.size)
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise UserError("must be at least 1", field=name, value=value)
+        at_least("people", self.people, 10)
+        at_least("size", self.size, 1)

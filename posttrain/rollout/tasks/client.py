@@ -40,7 +40,7 @@ from posttrain.rollout.tasks.api import (
     WaitFor,
 )
 from posttrain.rollout.tasks.model import Outcome
-from posttrain.service_client import ServiceAway, ServiceClient
+from posttrain.service_client import ServiceAway, ServiceClient, in_parts
 
 
 class TaskClient(ServiceClient):
@@ -53,7 +53,7 @@ class TaskClient(ServiceClient):
         """A task without a key gets one, so that a repeated call submits nothing twice."""
         keyed = [t if t.key else t.model_copy(update={"key": f"auto:{uuid.uuid4().hex}"}) for t in tasks]
         answers: list[Submitted] = []
-        for part in _parts(keyed):
+        for part in in_parts(keyed, LARGEST_BATCH):
             answers += self.call("POST", "/v1/tasks", SubmittedAll, Submission(tasks=part)).tasks
         return answers
 
@@ -116,8 +116,7 @@ class TaskClient(ServiceClient):
 
     def report(self, reports: Sequence[Report]) -> Sequence[Reported]:
         answers: list[Reported] = []
-        for start in range(0, len(reports), LARGEST_BATCH):
-            part = list(reports[start : start + LARGEST_BATCH])
+        for part in in_parts(reports, LARGEST_BATCH):
             answers += self.call("POST", "/v1/attempts", ReportedAll, Reports(reports=part)).reports
         return answers
 
@@ -141,7 +140,3 @@ class TaskClient(ServiceClient):
             return self._http.get("/ready", timeout=2.0).is_success
         except httpx.HTTPError:
             return False
-
-
-def _parts(tasks: list[NewTask]) -> Iterator[list[NewTask]]:
-    return (tasks[start : start + LARGEST_BATCH] for start in range(0, len(tasks), LARGEST_BATCH))

@@ -8,11 +8,10 @@ from typing import Any
 
 from sqlalchemy import Engine, Row, func, select
 
+from posttrain.database import page
 from posttrain.rollout.tasks.api import AttemptView, Ended, QueueView, TaskDetail, TaskList, TaskView
 from posttrain.rollout.tasks.model import State
 from posttrain.rollout.tasks.tables import ATTEMPTS, DRAINED, RESULTS, TASKS
-
-FINAL = [state for state in State if state.final]
 
 
 class Reader:
@@ -34,14 +33,8 @@ class Reader:
 
     def tasks(self, after: int, limit: int, **equal: str | None) -> TaskList:
         """In the order of submission, from behind `after`; `equal` gives kind, queue, state, parent."""
-        query = select(TASKS).where(TASKS.c.seq > after).order_by(TASKS.c.seq).limit(limit + 1)
-        for name, value in equal.items():
-            if value is not None:
-                query = query.where(TASKS.c[name] == value)
-        with self._engine.connect() as db:
-            rows = db.execute(query).all()
-        more = rows[limit - 1].seq if len(rows) > limit else None
-        return TaskList(tasks=[_fields(TaskView, row) for row in rows[:limit]], next=more)
+        rows, following = page(self._engine, TASKS, after, limit, equal)
+        return TaskList(tasks=[_fields(TaskView, row) for row in rows], next=following)
 
     def ended(self, ids: Sequence[str]) -> tuple[list[Ended], set[str]]:
         """Those of `ids` that have ended, with their results, and those of which nothing is known."""

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from prometheus_client import generate_latest
+from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from posttrain.group_commit import Refused
@@ -17,7 +16,7 @@ from posttrain.rollout.tasks import api
 from posttrain.rollout.tasks.model import Outcome, State
 from posttrain.rollout.tasks.server import TaskServer
 from posttrain.rollout.tasks.settings import TaskServerSettings
-from posttrain.service import UNREADABLE, limit_bodies
+from posttrain.service import UNREADABLE, add_probes, limit_bodies
 
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": api.Problem, "description": "There is no such thing."}}
 _LATE: dict[int | str, dict[str, Any]] = {
@@ -137,20 +136,9 @@ def create_app(settings: TaskServerSettings) -> FastAPI:
     async def status() -> api.Status:
         return await server.status()
 
-    @app.get("/health", response_class=PlainTextResponse)
-    async def health() -> str:
-        """The process lives."""
-        return "ok"
-
-    @app.get("/ready", response_class=PlainTextResponse, responses={503: {"description": "It does not serve."}})
-    async def ready() -> Response:
-        """The database answers, and the server is not about to end."""
+    async def serves() -> bool:
         await asyncio.to_thread(server.read.due, 0.0)
-        return PlainTextResponse("ends" if server.closing else "ok", 503 if server.closing else 200)
+        return not server.closing
 
-    @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        shown = await asyncio.to_thread(generate_latest, server.metrics.registry)
-        return Response(shown, media_type="text/plain; version=0.0.4")
-
+    add_probes(app, serves=serves, registry=server.metrics.registry)
     return app

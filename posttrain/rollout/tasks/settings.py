@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from posttrain.errors import UserError
 from posttrain.rollout.tasks.decisions import Backoff, check_nesting
+from posttrain.units import at_least
 
 DATABASE_VARIABLE = "POSTTRAIN_TASKS_DATABASE"
 
@@ -50,8 +51,7 @@ class TaskServerSettings:
         for kind, limit in self.limits.items():
             if limit < 0:
                 raise UserError("must be at least 0", field=f"limits.{kind}", value=limit, remedy="0 pauses the kind")
-        if self.largest_bytes < 1:
-            raise UserError("must be at least 1", field="largest_bytes", value=self.largest_bytes)
+        at_least("largest_bytes", self.largest_bytes, 1)
         if "://" in self.database and not re.match(r"(postgresql|sqlite)(\+\w+)?://", self.database):
             remedy = "write a path for SQLite, or postgresql://USER@HOST/NAME"
             raise UserError("is no database", field="database", value=self.database.partition("@")[2], remedy=remedy)

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, exists, func, insert, select, update
 
-from posttrain.contract.digest import digest_bytes, digest_value
+from posttrain.contract.digest import canonical, digest_bytes, digest_value
 from posttrain.database import insert_new
 from posttrain.group_commit import Refused
 from posttrain.rollout.tasks.api import Lease, LeaseRequest, NewTask, Report, Reported, Submitted
@@ -53,7 +53,7 @@ class Store:
         asked = [digest_value(task.model_dump(mode="json")) for task in tasks]
         keys = {task.key for task in tasks if task.key is not None}
         known = {row.key: row for row in self._by(db, TASKS.c.key, keys)}
-        new: dict[str, tuple[NewTask, dict[str, Any]]] = {}
+        new: dict[str, dict[str, Any]] = {}
         parents = {row.id: row for row in self._by(db, TASKS.c.id, {t.parent for t in tasks if t.parent})}
         drained, answers = set(db.scalars(select(DRAINED.c.kind))), []
         for task, digest in zip(tasks, asked, strict=True):
@@ -63,17 +63,17 @@ class Store:
                 answers.append(Submitted(id=there.id, state=State(there.state), created=False))
                 continue
             if task.key in new:
-                if new[task.key][1]["asked"] != digest:
+                if new[task.key]["asked"] != digest:
                     raise Refused(409, f"key {task.key!r} is given to two tasks of this request")
-                answers.append(Submitted(id=new[task.key][1]["id"], state=State.pending, created=False))
+                answers.append(Submitted(id=new[task.key]["id"], state=State.pending, created=False))
                 continue
             if drained & {EVERY, task.kind}:
                 raise Refused(503, f"kind {task.kind!r} takes no new tasks: the server drains")
             row = self._new_row(task, digest, parents, now)
-            new[task.key or row["id"]] = (task, row)
+            new[task.key or row["id"]] = row
             answers.append(Submitted(id=row["id"], state=State.pending, created=True))
         if new:
-            rows = [row for _, row in new.values()]
+            rows = list(new.values())
             insert_new(db, QUEUES, [{"kind": k, "queue": q} for k, q in {(r["kind"], r["queue"]) for r in rows}])
             db.execute(insert(TASKS), rows)
             effects.submitted += [row["kind"] for row in rows]
@@ -115,14 +115,17 @@ class Store:
         open_ = self._open(db, [r.attempt for r in reports])
         answers: list[Reported] = []
         ending: list[tuple[Row[Any], Report, str | None]] = []
+        kept: dict[str, str] = {}
         for report in reports:
             row = open_.pop(report.attempt, None)
             if row is None:
                 answers.append(self._late(db, report, ending, effects))
                 continue
-            ending.append((row, report, _encoded(report.result)[0]))
+            digest, text = _encoded(report.result)
+            if digest is not None:
+                kept[digest] = text
+            ending.append((row, report, digest))
             answers.append(Reported(attempt=report.attempt, status="accepted", state=None))
-        kept = dict(_encoded(r.result) for _, r, digest in ending if digest is not None)
         insert_new(db, RESULTS, [{"digest": digest, "value": value} for digest, value in kept.items()])
         states = self._end_attempts(db, [(row, r.outcome, digest, r.reason) for row, r, digest in ending], now, effects)
         for answer in answers:
@@ -344,5 +347,5 @@ class Store:
 
 def _encoded(result: Any) -> tuple[str | None, str]:
     """A result's digest and its JSON text, the same for equal values; no digest for none."""
-    text = json.dumps(result, sort_keys=True, separators=(",", ":"))
+    text = canonical(result)
     return None if result is None else digest_bytes(text.encode()), text

@@ -17,9 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from posttrain.rollout.tasks.api import Lease, Report
+from posttrain.rollout.tasks.api import LARGEST_BATCH, Lease, Report
 from posttrain.rollout.tasks.client import TaskClient
 from posttrain.rollout.tasks.model import Outcome
+from posttrain.service_client import ServiceError
 
 log = logging.getLogger(__name__)
 _MANY = 200  # reports in one call
@@ -105,10 +106,11 @@ class Worker:
         leases: Sequence[Lease] = ()
         try:
             leases = self._client.lease(
-                self.name, self._kinds, min(room, 1000), wait=self._lease_wait, capacity=self._concurrency
+                self.name, self._kinds, min(room, LARGEST_BATCH), wait=self._lease_wait, capacity=self._concurrency
             )
         finally:
-            self._room.release(room - len(leases)) if room > len(leases) else None
+            if room > len(leases):
+                self._room.release(room - len(leases))
         return leases
 
     def _begin(self, lease: Lease) -> Job:
@@ -136,8 +138,7 @@ class Worker:
                     Report(attempt=job.lease.attempt, outcome=outcome, reason=_clean(reason), result=result)
                 )
             except ValueError as problem:
-                said = f"the result cannot be stored: {problem}"
-                self._reports.put(Report(attempt=job.lease.attempt, outcome=Outcome.failed, reason=_clean(said)))
+                self._reports.put(_unstorable(job.lease.attempt, str(problem)))
         self._room.release()
 
     def _report_for_ever(self) -> None:
@@ -151,14 +152,28 @@ class Worker:
                     break
                 batch.append(more)
             try:
-                for answer in self._client.report(batch):
-                    if answer.status in ("refused", "unknown"):
-                        log.warning("attempt %s was over: its result is dropped", answer.attempt)
-            except Exception:
+                self._report(batch)
+            except Exception:  # whatever it was: what ends later must still be reported
                 log.exception("%d results could not be reported; their leases will run out", len(batch))
             self._forget([report.attempt for report in batch])
             if last:
                 return
+
+    def _report(self, batch: list[Report]) -> None:
+        """Results that are too large together go one by one; one that is too large by itself is its task's failure."""
+        try:
+            answers = self._client.report(batch)
+        except ServiceError as refused:
+            if refused.status != 413:
+                raise
+            if len(batch) > 1:
+                for report in batch:
+                    self._report([report])
+                return
+            answers = self._client.report([_unstorable(batch[0].attempt, refused.problem)])
+        for answer in answers:
+            if answer.status in ("refused", "unknown"):
+                log.warning("attempt %s was over: its result is dropped", answer.attempt)
 
     def _beat_for_ever(self) -> None:
         while not self._ending.wait(self._beat):
@@ -178,6 +193,10 @@ class Worker:
         with self._lock:
             for attempt in attempts:
                 self._jobs.pop(attempt, None)
+
+
+def _unstorable(attempt: str, why: str) -> Report:
+    return Report(attempt=attempt, outcome=Outcome.failed, reason=_clean(f"the result cannot be stored: {why}"))
 
 
 def _clean(reason: str) -> str:
