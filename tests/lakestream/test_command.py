@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
-from posttrain.cli.stream import app
+from posttrain.cli import app
 from posttrain.errors import UserError
 from posttrain.lakestream import SCHEMAS, Stream
 from tests.lakestream.stores import Store

@@ -15,6 +15,7 @@ from posttrain.lakestream import Stream
 from posttrain.lakestream.contention import LONGEST, alone
 from posttrain.lakestream.events import Event, listen
 from tests.lakestream.worker import processes, rows
+from tests.processes import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def test_a_stopped_holder_delays_the_others_and_keeps_nobody_out(stream: Stream,
     producer.append(rows("a", 0, 1), 1)
     holder = processes().Process(target=hold, args=(str(tmp_path), stream.uri), daemon=True)
     holder.start()
-    assert _stopped(holder.pid)
+    wait_until(lambda: _stopped(holder.pid), "it goes on", 30, every=0.01)
     started = time.monotonic()
     producer.append(rows("a", 1, 1), 2)
     assert time.monotonic() - started >= LONGEST
@@ -68,11 +69,7 @@ def test_a_stopped_holder_delays_the_others_and_keeps_nobody_out(stream: Stream,
 
 
 def _stopped(pid: int) -> bool:
-    ends = time.monotonic() + 30
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-        assert time.monotonic() < ends
-        time.sleep(0.01)
-    return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_a_machine_without_a_place_for_locks_commits_without(

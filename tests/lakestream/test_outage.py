@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from posttrain.lakestream import Stream
 from tests.lakestream.stores import Seaweed
 from tests.lakestream.storm import differences
 from tests.lakestream.worker import SCHEMA, lines, processes, work
+from tests.processes import wait_until
 
 PRODUCERS = ["p0", "p1"]
 GONE = 6.0  # seconds
@@ -27,13 +28,6 @@ def server(tmp_path: Path) -> Iterator[Seaweed]:
         made.kill()
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    ends = time.monotonic() + 90
-    while not holds():
-        assert time.monotonic() < ends, what
-        time.sleep(0.1)
-
-
 def test_producers_and_consumers_outlive_their_store(server: Seaweed, tmp_path: Path) -> None:
     store, stream = server.store, Stream.create("s3://streams/o.lance", SCHEMA, storage_options=server.store.options)
     logs = {name: tmp_path / name for name in (*PRODUCERS, "c0", "c1")}
@@ -46,13 +40,15 @@ def test_producers_and_consumers_outlive_their_store(server: Seaweed, tmp_path: 
     for process in running:
         process.start()
     try:
-        wait_until(lambda: all(len(lines(log)) > 5 for log in logs.values()), "nobody got going")
+        wait_until(lambda: all(len(lines(log)) > 5 for log in logs.values()), "nobody got going", 90)
         server.kill()
         done = {name: len(lines(log)) for name, log in logs.items()}
         time.sleep(GONE)
         assert all(len(lines(log)) <= done[name] + 1 for name, log in logs.items()), "the store was not gone"
         server.start()
-        wait_until(lambda: all(len(lines(log)) > done[name] + 5 for name, log in logs.items()), "they did not go on")
+        wait_until(
+            lambda: all(len(lines(log)) > done[name] + 5 for name, log in logs.items()), "they did not go on", 90
+        )
         stream.close()
         for process in running:
             process.join(60)

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.processes import free_port
 
 
 def binaries() -> Path | None:
@@ -37,9 +38,7 @@ def postgres() -> Iterator[str]:
         known = pwd.getpwnam("postgres")
         os.chown(root, known.pw_uid, known.pw_gid)
         user = {"user": known.pw_uid, "group": known.pw_gid, "extra_groups": []}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
     server = None
     try:

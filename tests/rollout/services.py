@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,12 +19,6 @@ from posttrain.rollout.tasks.worker import Ended, Job, Worker
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("odd", "even")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def start_server(database: str, port: int, *settings: str) -> subprocess.Popen[bytes]:

@@ -106,6 +106,8 @@ def test_files_of_ones_own(tmp_path, running):
     tasks = list(catalogue.make("math", [f"file={file}"]).tasks())
     found = running.find_all([tasks[0].question("<answer>0.5</answer>"), tasks[1].question("<answer>x</answer>")])
     assert all(finding.correct for finding in found)
+    file.write_text('{"question": "one\u2028line", "answer": "2"}\r\n', encoding="utf-8")
+    assert next(iter(catalogue.make("math", [f"file={file}"]).tasks())).messages[0]["content"].startswith("one\u2028")
     file.write_text('{"question": "?"}\n')
     with pytest.raises(UserError, match="line 1 is no task"):
         list(catalogue.make("math", [f"file={file}"]).tasks())

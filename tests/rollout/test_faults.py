@@ -14,7 +14,8 @@ from posttrain.rollout.tasks.api import NewTask
 from posttrain.rollout.tasks.client import TaskClient
 from posttrain.rollout.tasks.model import Outcome, State
 from posttrain.rollout.tasks.tables import ATTEMPTS, RESULTS, TASKS
-from tests.rollout.services import KINDS, free_port, start_server, start_worker
+from tests.processes import free_port
+from tests.rollout.services import KINDS, start_server, start_worker
 
 OUTCOMES = [Outcome.succeeded] * 6 + [Outcome.failed, Outcome.timed_out, Outcome.out_of_memory, Outcome.over_quota]
 SETTINGS = ("lease_seconds=2", "backoff_first_seconds=0.05", "backoff_most_seconds=1", "sweep_seconds=0.1")

@@ -22,8 +22,8 @@ from posttrain.rollout.tasks.settings import TaskServerSettings
 from posttrain.rollout.tasks.worker import Ended, Job, Worker
 from posttrain.service import Server
 from posttrain.service_client import ServiceAway, ServiceError
+from tests.processes import free_port
 from tests.rollout.fuzz import fuzz
-from tests.rollout.services import free_port
 
 
 @contextmanager
@@ -117,6 +117,22 @@ def test_a_cancelled_task_is_told_to_its_handler(client):
         assert client.cancel(task.id).cancelled == 1
         assert seen.wait(20)
     assert client.task(task.id).state is State.cancelled
+
+
+def test_results_too_large_for_one_call_go_by_themselves_and_one_too_large_alone_fails_once(client):
+    together = threading.Barrier(4)
+
+    def handler(job: Job) -> str:
+        together.wait(20)
+        return "x" * job.lease.payload
+
+    with working(client, handler):
+        sizes = (30_000, 30_000, 30_000, 60_000)  # of at most 50 000 in one call
+        ids = [t.id for t in client.submit([NewTask(kind="k", payload=size) for size in sizes])]
+        ended = {e.id: e for e in client.as_ended(ids, timeout=60)}
+    assert [ended[i].state for i in ids] == [State.succeeded] * 3 + [State.failed]
+    assert "cannot be stored: the body is larger than 50000 bytes" in (ended[ids[3]].reason or "")
+    assert all(client.task(i).attempts == 1 for i in ids)
 
 
 def test_a_kind_never_has_more_leases_than_its_limit(client):

@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from posttrain.contract import record
 from posttrain.models.prepare import prepare
+from tests.processes import free_port, wait_for
 
 ROOT = Path(__file__).parents[2]
 ROWS = 24
@@ -62,12 +60,6 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1, done.stderr
     return errors[0]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def descendants(pid: int) -> list[int]:
@@ -126,19 +118,8 @@ def served(workspace: Path) -> Iterator[Served]:
     )  # fmt: skip
     server = Served(process, port)
     try:
-        until = time.monotonic() + 900
-        while not _healthy(server.url):
-            assert process.poll() is None, process.stderr and process.stderr.read()
-            assert time.monotonic() < until
-            time.sleep(0.3)
+        wait_for(f"{server.url}/health", process, 900)
         yield server
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=2).is_success
-    except httpx.TransportError:
-        return False

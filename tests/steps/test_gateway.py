@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ import openai
 import pytest
 from google import genai
 
-from tests.steps.conftest import ENVIRONMENT, ROOT, Served, command, complaint, free_port, run_step
+from tests.processes import free_port, wait_for
+from tests.steps.conftest import ENVIRONMENT, ROOT, Served, command, complaint, run_step
 
 pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
 
@@ -44,22 +44,13 @@ def gateway(workspace: Path, served: Served) -> Iterator[str]:
         command(workspace, "gateway", inputs, config, run="gate", step="gateway"), cwd=ROOT,
         env=ENVIRONMENT | {"POSTTRAIN_GATEWAY_ADMIN": "admin"},
     )  # fmt: skip
-    url, until = f"http://127.0.0.1:{port}", time.monotonic() + 300
+    url = f"http://127.0.0.1:{port}"
     try:
-        while not _healthy(url):
-            assert process.poll() is None and time.monotonic() < until
-            time.sleep(0.2)
+        wait_for(f"{url}/health", process)
         yield url
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health", timeout=5).is_success
-    except httpx.TransportError:
-        return False
 
 
 def admin(url: str, path: str, body: Any) -> Any:

@@ -9,7 +9,8 @@ import subprocess
 from posttrain.lakestream import Stream
 from posttrain.reward.api import Ask
 from posttrain.reward.client import RewardClient
-from tests.steps.conftest import ENVIRONMENT, ROOT, command, complaint, free_port, run_step
+from tests.processes import free_port
+from tests.steps.conftest import ENVIRONMENT, ROOT, command, complaint, run_step
 
 
 def test_it_gives_verdicts_and_leaves_them_in_the_stream_when_it_ends(tmp_path):

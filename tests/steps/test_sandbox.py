@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from posttrain.isolation import cgroups
 from posttrain.rollout.tasks.api import NewTask
 from posttrain.rollout.tasks.client import TaskClient
 from posttrain.sandbox.reaper import PREFIX
-from tests.rollout.services import free_port, start_server
+from tests.processes import free_port, wait_for, wait_until
+from tests.rollout.services import start_server
 from tests.steps.conftest import ENVIRONMENT, ROOT, command
 
 PYTHON = ["python3", "-I", "-S", "-c"]
@@ -54,7 +54,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             started = command(place, "sandbox", {"tasks": url}, config, run="r", step="sandbox")
             process = subprocess.Popen(started, cwd=ROOT, env=ENVIRONMENT)
             made = Service(client, process, f"http://127.0.0.1:{own}")
-            _wait_ready(made)
+            wait_for(f"{made.url}/ready", process, 60)
             yield made
             process.send_signal(signal.SIGTERM)
             process.wait(30)
@@ -62,19 +62,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         finally:
             server.terminate()
             server.wait(30)
-
-
-def _wait_ready(service: Service) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        assert service.process.poll() is None
-        try:
-            if httpx.get(f"{service.url}/ready").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError("the service is not ready")
 
 
 def test_a_task_is_run_and_its_result_kept(service: Service) -> None:
@@ -126,14 +113,9 @@ def test_a_deadline_is_met_from_inside(service: Service) -> None:
 
 def test_a_cancelled_task_is_ended(service: Service) -> None:
     (submitted,) = service.tasks.submit([NewTask(kind="sandbox", payload={"command": ["sleep", "4343"]})])
-    end = time.monotonic() + 30
-    while not _runs("4343"):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: _runs("4343"), "it was not begun", 30)
     service.tasks.cancel(submitted.id)
-    while _runs("4343"):
-        assert time.monotonic() < end + 30
-        time.sleep(0.05)
+    wait_until(lambda: not _runs("4343"), "it goes on", 30)
 
 
 def test_tasks_side_by_side(service: Service) -> None:

@@ -13,7 +13,8 @@ import time
 import httpx
 import pytest
 
-from tests.steps.conftest import ENVIRONMENT, ROOT, command, complaint, descendants, free_port, run_step
+from tests.processes import free_port
+from tests.steps.conftest import ENVIRONMENT, ROOT, command, complaint, descendants, run_step
 
 pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -13,7 +12,8 @@ from posttrain.lake import open_table
 from posttrain.serving.client import ChatClient, ServerFailed
 from posttrain.serving.requirements import Requirements
 from posttrain.serving.verification import verify
-from tests.steps.conftest import ROWS, complaint, descendants, free_port, outputs, run_step
+from tests.processes import free_port, wait_until
+from tests.steps.conftest import ROWS, complaint, descendants, outputs, run_step
 
 pytestmark = pytest.mark.xdist_group("samples")  # vLLM starts once for all of them
 
@@ -74,7 +74,4 @@ def test_a_server_killed_while_it_is_asked_is_one_line_and_leaves_nothing(worksp
     with pytest.raises(ServerFailed, match="stopped answering"):
         verify(ChatClient(served.url), results, how, Requirements(concurrency=1), kill)
     assert served.process.returncode == 1
-    until = time.monotonic() + 20
-    while any(os.path.exists(f"/proc/{pid}") for pid in below):
-        assert time.monotonic() < until, "the engine outlived the server"
-        time.sleep(0.1)
+    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in below), "the engine outlived the server", 20)

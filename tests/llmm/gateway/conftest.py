@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ import httpx
 import pytest
 
 from tests.llmm.tokens.families import tokenizer
+from tests.processes import free_port, wait_for
 
 ROOT = Path(__file__).parents[3]
 ADMIN, CLIENT = "admin-secret", "client-secret"
@@ -26,25 +25,6 @@ ENVIRONMENT = os.environ | {
     "PYTHONPATH": str(ROOT), "POSTTRAIN_TRACKING": "off", "POSTTRAIN_GATEWAY_ADMIN": ADMIN, "CLIENT_KEY": CLIENT,
     "LIMITED_KEY": "limited-secret",
 }  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 240) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        assert process.poll() is None, f"{process.args} ended with {process.returncode}"
-        try:
-            if httpx.get(url, timeout=2).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(f"{url} does not answer")
 
 
 @contextmanager
