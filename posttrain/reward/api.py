@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from posttrain.json_text import storable
+from posttrain.json_text import LARGEST_WHOLE, Body, Whole, storable
 from posttrain.reward.answers import AnswerForm
 from posttrain.reward.model import Question, Status
 
@@ -17,10 +17,6 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/+#@-
 Key = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Text = Annotated[str, AfterValidator(storable)]
 Details = Annotated[dict[str, Any], AfterValidator(storable)]
-
-
-class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
 
 
 class Form(Body):
@@ -86,8 +82,8 @@ class ReplayRequest(Body):
 
     verifier: Name | None = None
     version: Name | None = None
-    after: int = Field(default=0, ge=0, lt=2**63)
-    limit: int = Field(default=100, ge=1, le=LARGEST_BATCH)
+    after: Whole = Field(default=0, ge=0, le=LARGEST_WHOLE)
+    limit: Whole = Field(default=100, ge=1, le=LARGEST_BATCH)
 
 
 class Difference(BaseModel):

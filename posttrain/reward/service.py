@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from posttrain.group_commit import Refused
+from posttrain.json_text import LARGEST_WHOLE
 from posttrain.reward import api
 from posttrain.reward.desk import Desk
 from posttrain.reward.model import Status
@@ -59,7 +60,7 @@ def create_app(settings: RewardSettings) -> FastAPI:
         version: Annotated[api.Name | None, Query()] = None,
         status: Status | None = None,
         key: Annotated[api.Key | None, Query()] = None,
-        after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+        after: Annotated[int, Query(ge=0, le=LARGEST_WHOLE)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> api.VerdictPage:
         equal = {"verifier": verifier, "version": version, "status": status, "key": key}

@@ -182,6 +182,18 @@ def test_refusals_say_what_is_wrong(client):
         TaskClient(f"http://127.0.0.1:{free_port()}", patience=0.2).status()
 
 
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"priority": True}, True), ({"priority": "3"}, True), ({"priority": 3.5}, True), ({"priority": 3.0}, False),
+        ({"deadline": True}, True), ({"deadline": "9"}, True), ({"deadline": 9}, False), ({"size": 1}, True),
+    ],
+)  # fmt: skip
+def test_a_value_is_of_its_own_type_and_no_other_is_read_into_it(client, said, refused):
+    body = {"tasks": [{"kind": "k"} | said]}
+    assert httpx.post(client.url + "/v1/tasks", json=body).status_code == (422 if refused else 200)
+
+
 def test_the_document_holds_for_whatever_is_sent(tmp_path):
     assert fuzz(create_app(TaskServerSettings(str(tmp_path / "tasks.db"))), 8) >= 15
 

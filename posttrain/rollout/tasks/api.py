@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from posttrain.json_text import Json, storable
+from posttrain.json_text import Body, Json, Whole, storable
 from posttrain.rollout.tasks.model import Outcome, State
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._:/-]*$"
@@ -20,10 +20,6 @@ LARGEST_BATCH = 1000
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=20_000), AfterValidator(storable)]
 
 
-class Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
 class NewTask(Body):
     """`timeout` bounds one attempt, `deadline` everything from now on, waiting and retries included. A task with a
     `parent` ends within the parent's deadline and is cancelled when the parent ends. The same `key` again names the
@@ -32,12 +28,12 @@ class NewTask(Body):
     kind: Name
     queue: Name = "default"
     payload: Json = None
-    priority: int = Field(default=0, ge=-1000, le=1000)
+    priority: Whole = Field(default=0, ge=-1000, le=1000)
     key: Name | None = None
     parent: Id | None = None
     timeout: Seconds | None = None
     deadline: Seconds | None = None
-    max_attempts: int = Field(default=5, ge=1, le=100)
+    max_attempts: Whole = Field(default=5, ge=1, le=100)
 
 
 class Submission(Body):
@@ -125,10 +121,10 @@ class LeaseRequest(Body):
 
     worker: Name
     kinds: list[Name] = Field(min_length=1, max_length=100)
-    count: int = Field(default=1, ge=1, le=LARGEST_BATCH)
+    count: Whole = Field(default=1, ge=1, le=LARGEST_BATCH)
     wait: Wait = 0.0
     request: Id
-    capacity: int = Field(default=0, ge=0, le=1_000_000)
+    capacity: Whole = Field(default=0, ge=0, le=1_000_000)
 
 
 class Lease(BaseModel):
@@ -151,7 +147,7 @@ class Leases(BaseModel):
 class Heartbeat(Body):
     worker: Name
     attempts: list[Id] = Field(max_length=10_000)
-    capacity: int = Field(default=0, ge=0, le=1_000_000)
+    capacity: Whole = Field(default=0, ge=0, le=1_000_000)
 
 
 class HeartbeatAnswer(BaseModel):
@@ -174,7 +170,7 @@ class Report(Body):
     """How an attempt ended, for many at once."""
 
     attempt: Id
-    outcome: Outcome
+    outcome: Outcome = Field(strict=False)  # which comes as its text
     reason: Reason = ""
     result: Json = None
 

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from posttrain.group_commit import Refused
+from posttrain.json_text import LARGEST_WHOLE
 from posttrain.rollout.tasks import api
 from posttrain.rollout.tasks.model import Outcome, State
 from posttrain.rollout.tasks.server import TaskServer
@@ -65,7 +66,7 @@ def create_app(settings: TaskServerSettings) -> FastAPI:
         queue: Annotated[api.Name | None, Query()] = None,
         state: State | None = None,
         parent: Annotated[api.Id | None, Query()] = None,
-        after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+        after: Annotated[int, Query(ge=0, le=LARGEST_WHOLE)] = 0,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> api.TaskList:
         equal = {"kind": kind, "queue": queue, "state": state, "parent": parent}
