@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,14 +26,16 @@ from tests.sandbox.conftest import Boxes
 
 def _inventory(launcher: int) -> dict[str, object]:
     """What sandboxes could leave on the machine, in the worker and in its launcher."""
+    mine = f"{PREFIX}{os.getpid()}-"
+    places = (("/run", "*posttrain*/*"), ("/dev/shm", "*posttrain*/*"), (tempfile.gettempdir(), f"{mine}*"))
     return {
         "worker's descriptors": len(os.listdir("/proc/self/fd")),
         "launcher's descriptors": len(os.listdir(f"/proc/{launcher}/fd")),
         "processes": children(launcher),
         "mounts": _mounts("self"),
         "launcher's mounts": _mounts(launcher),
-        "groups": [str(path) for path in cgroups.left(f"{PREFIX}{os.getpid()}-")],
-        "files": sorted(str(path) for place in ("/run", "/dev/shm") for path in Path(place).glob("*posttrain*/*")),
+        "groups": [str(path) for path in cgroups.left(mine)],
+        "files": sorted(str(path) for place, names in places for path in Path(place).glob(names)),
     }
 
 
