@@ -105,6 +105,13 @@ def test_endless_and_greedy_programs_are_wrong_and_end(judge):
     assert greedy.reward == 0.0
 
 
+def test_a_program_cannot_give_itself_more_processor_time(judge):
+    code = "import resource; print(*resource.getrlimit(resource.RLIMIT_CPU))"
+    found = judge(code, cases=[{"stdout": "1 3"}], timeout=1)
+    assert found.reward == 1.0, found.evidence
+    assert judge("x", **ECHO).evidence["failed"][0]["stderr"].startswith("Traceback")  # and nothing of ours before it
+
+
 def test_a_part_of_the_tests_is_a_part_of_the_reward_where_it_is_asked_for(judge):
     found = judge("def double(n):\n    return 2 * n if n > 0 else 0", **DOUBLE, partial=True)
     assert found.reward == pytest.approx(2 / 3) and found.evidence["passed"] == 2

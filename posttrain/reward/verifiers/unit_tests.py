@@ -39,7 +39,8 @@ _SHOWN = 20  # cases in the evidence
 _FORMS = ("cases", "calls", "asserts", "pytest")
 _HARNESS = Path(__file__).resolve().parents[1] / "harness"
 _PYTHON = ["python", "-I"]
-_LIMITED = ["/bin/sh", "-c", 'ulimit -H -t $(($0 + 2)); ulimit -S -t "$0"; exec "$@"']
+# The soft limit first: a hard one below it is refused.
+_LIMITED = ["/bin/sh", "-c", 'ulimit -S -t "$0"; ulimit -H -t $(($0 + 2)); exec "$@"']
 _XCPU = 128 + 24  # the exit code of a process whose processor time was up
 
 
