@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
+import textwrap
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +20,7 @@ from posttrain.errors import UserError
 
 if TYPE_CHECKING:
     from posttrain.reward.model import Finding
-    from posttrain.rollout.environments.base import Environment, Task
+    from posttrain.rollout.environments.base import Environment, Task, Tool
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -75,8 +77,9 @@ def show(
     for column in ("task", "verifier", "asks"):
         grid.add_column(column, no_wrap=column != "asks")
     for each in tasks:
-        asks = " ".join(each.messages[-1]["content"].split())
-        grid.add_row(each.id, each.verifier, Text(asks if len(asks) < 100 else asks[:99] + "…"))
+        first = each.messages[-1]["content"].strip().partition("\n\n")[0]  # what follows is the answer's form
+        asks = " ".join(first.split())
+        grid.add_row(each.id, each.verifier, Text(asks if len(asks) <= 200 else asks[:199] + "…"))
     console.print(grid)
 
 
@@ -118,17 +121,19 @@ def _converse(console: Console, environment: Environment) -> str:
     for line in sys.stdin:
         if line.strip() == ".":
             break
-        word, _, rest = line.strip().partition(" ")
-        if word.startswith("/") and word[1:] in tools:
-            console.print(_observation(tools[word[1:]], rest), markup=False)
+        asked = re.fullmatch(r"/(\w+)\s*(\{.*)?", line.strip()) if tools else None
+        if asked:
+            console.print(_observation(tools, asked[1], asked[2]), markup=False)
         else:
             lines.append(line)
     return "".join(lines)
 
 
-def _observation(tool: Any, text: str) -> str:
+def _observation(tools: dict[str, Tool], name: str, text: str | None) -> str:
     from posttrain.rollout.environments.base import ToolError, call
 
+    if (tool := tools.get(name)) is None:
+        return f"error: there is no tool {name!r}; there are {', '.join(tools)}"
     try:
         return call(tool, json.loads(text or "{}"))
     except json.JSONDecodeError as problem:
@@ -153,7 +158,20 @@ def _print_finding(console: Console, task: Task, finding: Finding) -> None:
     if finding.reward is not None:
         console.print(f"reward {finding.reward:g}, correct: {finding.correct}, well formed: {finding.well_formed}")
     for key, value in finding.evidence.items():
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        console.print(f"{key}: {shown}", markup=False)
+        console.print(_told(f"{key}:", value), markup=False)
     if finding.reward is None:
         raise UserError("there is no verdict", field=task.verifier, value=finding.status.value)
+
+
+def _told(name: str, value: Any) -> str:
+    """A piece of evidence behind its name: on the same line, or where it has several lines or parts, below it."""
+    below: list[str] = []
+    if isinstance(value, list):
+        below = [_told("-", each) for each in value]
+    elif isinstance(value, dict) and any(isinstance(each, str) and "\n" in each for each in value.values()):
+        below = [_told(f"{key}:", each) for key, each in value.items()]
+    elif isinstance(value, str) and "\n" in value.strip():
+        below = [value.strip("\n")]
+    if below:
+        return textwrap.indent("\n".join([name, *below]), "  ").strip()
+    return f"{name} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}"

@@ -139,10 +139,13 @@ def test_try_shows_a_task_takes_an_answer_and_shows_the_verdict_with_its_evidenc
 
 def test_try_of_research_calls_tools_on_the_way():
     done = env(
-        "try", "research", text='/search {"query": "town"}\n/open {"id": "town-0"}\n/open {}\n<answer>x</answer>\n'
+        "try",
+        "research",
+        text='/search {"query": "town"}\n/open {"id": "town-0"}\n/open {}\n/find {}\n<answer>x</answer>\n',
     )
     assert '"id": "' in done.stdout and "was given its charter" in " ".join(done.stdout.split())
     assert "error: open: $: 'id' is a required property" in done.stdout and "reward 0" in done.stdout
+    assert "error: there is no tool 'find'; there are search, open" in done.stdout
 
 
 def env(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:

@@ -35,10 +35,10 @@ _MAPS: list[tuple[str, Callable[[int, int], int]]] = [
     ("replace each by its absolute value", lambda x, n: abs(x)),
 ]
 _ORDERS: list[tuple[str, Callable[[list[int]], list[int]]]] = [
-    ("in the order in which they came", list),
-    ("in ascending order", sorted),
-    ("in reverse of the order in which they came", lambda xs: xs[::-1]),
-    ("each value once, in the order of its first appearance", lambda xs: list(dict.fromkeys(xs))),
+    ("take them in the order in which they came", list),
+    ("take them in ascending order", sorted),
+    ("take them in reverse of the order in which they came", lambda xs: xs[::-1]),
+    ("take each value once, in the order of its first appearance", lambda xs: list(dict.fromkeys(xs))),
 ]
 _FOLDS: list[tuple[str, Callable[[list[int]], Any]]] = [
     ("return them as a list", list),
@@ -79,7 +79,7 @@ def generated(index: int, seed: int, tests: int) -> Task:
 
     text = (
         f"Write a Python function `transform(numbers)`. `numbers` is a list of integers. Keep those "
-        f"{kept.format(n=n)}; {mapped.format(n=m)}; take them {ordered}; {folded}."
+        f"{kept.format(n=n)}; {mapped.format(n=m)}; {ordered}; {folded}."
     )
     shown = [draw.randint(-20, 20) for _ in range(6)]
     hidden: list[list[int]] = [[], [draw.randint(-20, 20)]]
