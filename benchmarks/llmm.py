@@ -2,9 +2,11 @@
 
     python -m benchmarks.llmm
 
-Conversations of 2, 20 and 100 messages with tool calls, parallel ones too, as an agent leads them. Each system gets
-fresh copies, made outside of the measured time, since litellm changes what it is given; rounds take turns, and the
-ratio is the median over the rounds. `listed` is ours with the list of losses, which litellm has no word for.
+Requests are conversations of 2, 20 and 100 messages with a system prompt, tools, and tool calls, parallel ones too, as
+an agent leads them; answers hold a text and two calls. Both systems convert the whole of them. Each gets fresh copies,
+made outside of the measured time, since litellm changes what it is given; rounds take turns, and the ratio is the
+median over the rounds. `listed` is ours with the list of losses, which litellm has no word for. litellm's answers end
+as its own objects where ours are the wire's: what it takes to write them down is not counted.
 The overhead of the gateway is in `benchmarks.gateway`.
 """
 
@@ -19,11 +21,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from posttrain.llmm.dialects.crossing import convert, translate
+from posttrain.llmm.dialects.crossing import Kind, convert, translate
 
 BAR = 10.0
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it asks the network for prices otherwise
-Convert = Callable[[dict[str, Any]], Any]
+Convert = Callable[[Any], Any]
 
 
 def anthropic(messages: int) -> dict[str, Any]:
@@ -63,27 +65,77 @@ def anthropic(messages: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def pairs() -> dict[tuple[str, str], Convert]:
-    """litellm's conversion for each pair of dialects that it converts by a function of its own."""
-    from litellm.litellm_core_utils.prompt_templates.factory import anthropic_messages_pt
+def answer() -> dict[str, Any]:
+    """An answer on Anthropic's wire."""
+    content = anthropic(2)["messages"][1]["content"]
+    usage = {"input_tokens": 812, "output_tokens": 64, "cache_read_input_tokens": 512}
+    return {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": content,
+        "stop_reason": "tool_use", "stop_sequence": None, "usage": usage,
+    }  # fmt: skip
+
+
+def requests() -> dict[tuple[str, str], Convert]:
+    """litellm's conversion of a whole request, for each pair of dialects that it converts straight."""
+    from litellm.llms.anthropic.chat.transformation import AnthropicConfig
     from litellm.llms.anthropic.messages.adapters.transformation import LiteLLMAnthropicMessagesAdapter
-    from litellm.llms.vertex_ai.gemini.transformation import _gemini_convert_messages_with_history
+    from litellm.llms.gemini.chat.transformation import GoogleAIStudioGeminiConfig
+    from litellm.llms.vertex_ai.gemini.transformation import transform_request_body
     from litellm.responses.litellm_completion_transformation.transformation import LiteLLMCompletionResponsesConfig
 
-    adapter = LiteLLMAnthropicMessagesAdapter()
+    claude, gemini, adapter = AnthropicConfig(), GoogleAIStudioGeminiConfig(), LiteLLMAnthropicMessagesAdapter()
+
+    def to_anthropic(body: dict[str, Any]) -> Any:
+        model, messages = body.pop("model"), body.pop("messages")
+        return claude.transform_request(model, messages, claude.map_openai_params(body, {}, model, False), {}, {})
+
+    def to_google(body: dict[str, Any]) -> Any:
+        messages, model, _ = body.pop("messages"), "gemini-2.5-pro", body.pop("model")
+        return transform_request_body(
+            messages=messages, model=model, optional_params=gemini.map_openai_params(body, {}, model, False),
+            custom_llm_provider="gemini", litellm_params={}, cached_content=None,
+        )  # fmt: skip
+
+    def from_responses(body: Any) -> Any:
+        model, given = body.pop("model"), body.pop("input")
+        return LiteLLMCompletionResponsesConfig.transform_responses_api_request_to_chat_completion_request(
+            model=model, input=given, responses_api_request=body
+        )
+
     return {
-        ("anthropic_messages", "openai_chat"): adapter.translate_anthropic_to_openai,
-        ("openai_chat", "anthropic_messages"): lambda body: anthropic_messages_pt(
-            messages=body["messages"][1:], model=body["model"], llm_provider="anthropic"
+        ("anthropic_messages", "openai_chat"): lambda body: adapter.translate_anthropic_to_openai(body),
+        ("openai_chat", "anthropic_messages"): to_anthropic,
+        ("openai_chat", "google_genai"): to_google,
+        ("openai_responses", "openai_chat"): from_responses,
+    }
+
+
+def answers() -> dict[tuple[str, str], Convert]:
+    """litellm's conversion of an answer."""
+    import httpx
+    from litellm import ModelResponse
+    from litellm.google_genai.adapters.transformation import GoogleGenAIAdapter
+    from litellm.llms.anthropic.chat.transformation import AnthropicConfig
+    from litellm.llms.anthropic.messages.adapters.transformation import LiteLLMAnthropicMessagesAdapter
+    from litellm.responses.litellm_completion_transformation.transformation import LiteLLMCompletionResponsesConfig
+
+    claude, google, said = LiteLLMAnthropicMessagesAdapter(), GoogleGenAIAdapter(), httpx.Response(200)
+    return {
+        ("anthropic_messages", "openai_chat"): lambda wire: AnthropicConfig().transform_parsed_response(
+            completion_response=wire, raw_response=said, model_response=ModelResponse()
         ),
-        ("openai_chat", "google_genai"): lambda body: _gemini_convert_messages_with_history(body["messages"][1:]),
-        ("openai_responses", "openai_chat"): lambda body: (
-            LiteLLMCompletionResponsesConfig.transform_responses_api_request_to_chat_completion_request(
-                model=body["model"], input=body["input"],
-                responses_api_request={k: v for k, v in body.items() if k not in ("model", "input")},  # type: ignore
+        ("openai_chat", "anthropic_messages"): lambda wire: claude.translate_openai_response_to_anthropic(
+            ModelResponse(**wire)
+        ),
+        ("openai_chat", "google_genai"): lambda wire: google.translate_completion_to_generate_content(
+            ModelResponse(**wire)
+        ),
+        ("openai_chat", "openai_responses"): lambda wire: (
+            LiteLLMCompletionResponsesConfig.transform_chat_completion_response_to_responses_api_response(
+                request_input="", responses_api_request={}, chat_completion_response=wire
             )
         ),
-    }  # fmt: skip
+    }
 
 
 def rate(work: Convert, body: dict[str, Any], count: int) -> float:
@@ -95,12 +147,14 @@ def rate(work: Convert, body: dict[str, Any], count: int) -> float:
     return count / (time.process_time() - began)
 
 
-def measure(theirs: Convert, source: str, target: str, body: dict[str, Any], rounds: int, count: int) -> list[float]:
+def measure(theirs: Convert, source: str, target: str, kind: Kind, body: dict[str, Any], rounds: int,
+            count: int) -> list[float]:  # fmt: skip
     """Medians: ours, ours listed, theirs, and the two ratios."""
     found = []
+    theirs(copy.deepcopy(body))
     for _ in range(rounds):
-        ours = rate(lambda wire: translate(source, target, wire), body, count)
-        listed = rate(lambda wire: convert(source, target, wire), body, count)
+        ours = rate(lambda wire: translate(source, target, wire, kind), body, count)
+        listed = rate(lambda wire: convert(source, target, wire, kind), body, count)
         other = rate(theirs, body, max(3, count // 8))
         found.append((ours, listed, other, ours / other, listed / other))
     return [statistics.median(column) for column in zip(*found, strict=True)]
@@ -111,20 +165,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--messages", type=int, nargs="+", default=[2, 20, 100])
     given = parser.parse_args()
-    print(
-        f"{'conversion':<38} {'messages':>8} {'ours/s':>9} {'listed/s':>9} {'litellm/s':>9} {'ratio':>7} {'listed':>7}"
-    )
-    ratios = []
-    for (source, target), theirs in pairs().items():
+    work: list[tuple[str, str, Kind, Convert, dict[str, Any], str, int]] = []
+    for (source, target), theirs in requests().items():
         for messages in given.messages:
             body = translate("anthropic_messages", source, anthropic(messages))
-            theirs(copy.deepcopy(body))
-            ours, listed, other, ratio, plain = measure(
-                theirs, source, target, body, given.rounds, max(10, 2000 // messages)
-            )
-            ratios.append(ratio)
-            shown = f"{ours:>9.0f} {listed:>9.0f} {other:>9.0f} {ratio:>7.1f} {plain:>7.1f}"
-            print(f"{source + ' to ' + target:<38} {messages:>8} {shown}", flush=True)
+            work.append((source, target, "request", theirs, body, str(messages), max(10, 2000 // messages)))
+    for (source, target), theirs in answers().items():
+        body = translate("anthropic_messages", source, answer(), "response")
+        work.append((source, target, "response", theirs, body, "answer", 1000))
+    print(f"{'conversion':<38} {'':>8} {'ours/s':>9} {'listed/s':>9} {'litellm/s':>9} {'ratio':>7} {'listed':>7}")
+    ratios = []
+    for source, target, kind, theirs, body, what, count in work:
+        ours, listed, other, ratio, plain = measure(theirs, source, target, kind, body, given.rounds, count)
+        ratios.append(ratio)
+        shown = f"{ours:>9.0f} {listed:>9.0f} {other:>9.0f} {ratio:>7.1f} {plain:>7.1f}"
+        print(f"{source + ' to ' + target:<38} {what:>8} {shown}", flush=True)
     middle = statistics.median(ratios)
     verdict = "holds" if middle >= BAR else "FAILS"
     print(f"\n{verdict} median {middle:.1f} times litellm, least {min(ratios):.1f} (bar {BAR:g})")

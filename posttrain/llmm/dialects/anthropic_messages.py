@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -90,9 +91,8 @@ def lift_request(wire: Json) -> ChatRequest:
         residual = note(NAME, residual, absent=["max_tokens"])
     messages: list[Message] = []
     if (system := get("system")) is not None:
-        messages.append(Message(role="system", parts=_lift_content(system, "system")))
-    for index, message in enumerate(as_list(wire["messages"], "messages")):
-        _lift_message(message, index, messages)
+        messages.append(Message(role="system", parts=tuple(_lift_content(system, "system"))))
+    messages.extend(chain.from_iterable(each(wire["messages"], "messages", _lift_message)))
     config = get("output_config")
     user, form, effort = None, None, None
     if (metadata := get("metadata")) is not None:
@@ -109,7 +109,7 @@ def lift_request(wire: Json) -> ChatRequest:
     return ChatRequest(
         messages=tuple(messages),
         model=get("model"),
-        tools=None if tools is None else each(tools, "tools", _lift_tool),
+        tools=None if tools is None else tuple(each(tools, "tools", _lift_tool)),
         tool_choice=_lift_choice(get("tool_choice")),
         sampling=Sampling(
             max_tokens=get("max_tokens"),
@@ -164,31 +164,27 @@ def _note(residual: Residual | None, key: str) -> Any:
 
 # Messages
 
+_MESSAGE = frozenset(("role", "content"))
+_USE = frozenset(("type", "id", "name", "input"))
+_RESULT = frozenset(("type", "tool_use_id", "content", "is_error"))
 
-def _lift_message(wire: Any, index: int, into: list[Message]) -> None:
-    role = as_object(wire, f"messages.{index}").get("role")
-    residual = rest(NAME, wire, ("role", "content")) if len(wire) > 2 else None
-    content = wire.get("content")
-    if isinstance(content, str):
-        parts: tuple[Part, ...] = (Text(text=content),)
-    else:
-        parts = _lift_content(content, f"messages.{index}.content")
+
+def _lift_message(wire: Json) -> list[Message]:
+    role = wire.get("role")
+    residual = rest(NAME, wire, _MESSAGE) if len(wire) > 2 else None
+    parts = _lift_content(wire.get("content"), "content")
+    if role == "assistant":
+        return [Message(role="assistant", parts=tuple(parts), residual=residual)]
     if role == "user":
-        for part in parts:
-            if type(part) is ToolResult:
-                _split(parts, residual, into)
-                return
-        into.append(Message(role="user", parts=parts, residual=residual))
-    elif role == "assistant":
-        into.append(Message(role="assistant", parts=parts, residual=residual))
-    elif role == "system":
-        into.append(Message(role="system", parts=parts, residual=note(NAME, residual, listed=True)))
-    else:
-        raise DialectError("is no role", field=f"messages.{index}.role", value=role)
+        return _split(parts, residual)
+    if role == "system":
+        return [Message(role="system", parts=tuple(parts), residual=note(NAME, residual, listed=True))]
+    raise DialectError("is no role", field="role", value=role)
 
 
-def _split(parts: tuple[Part, ...], residual: Residual | None, into: list[Message]) -> None:
+def _split(parts: list[Part], residual: Residual | None) -> list[Message]:
     """One message for each tool result, and for each run of something else."""
+    into: list[Message] = []
     run: list[Part] = []
     joined = False
     for part in parts:
@@ -200,19 +196,18 @@ def _split(parts: tuple[Part, ...], residual: Residual | None, into: list[Messag
             run, joined, residual = [], True, None
         into.append(Message(role="tool", parts=(part,), joined=joined, residual=residual))
         joined, residual = True, None
-    if run:
+    if run or not parts:
         into.append(Message(role="user", parts=tuple(run), joined=joined, residual=residual))
+    return into
 
 
-def _lift_content(content: Any, field: str) -> tuple[Part, ...]:
-    if isinstance(content, str):
-        return (Text(text=content),)
-    found: list[Part] = []
-    for index, block in enumerate(as_list(content, field)):
-        if not isinstance(block, dict):
-            raise DialectError("is no object", field=f"{field}.{index}", value=block)
-        found.append(_LIFT.get(block.get("type"), _lift_opaque)(block))  # type: ignore[arg-type]
-    return tuple(found)
+def _lift_content(content: Any, field: str) -> list[Part]:
+    if type(content) is str:
+        return [Text(text=content)]
+    try:
+        return [_LIFT[block["type"]](block) for block in content]
+    except (LookupError, TypeError, DialectError):  # not all are as they usually are
+        return each(content, field, lift_block)
 
 
 def lift_block(wire: Json) -> Part:
@@ -225,23 +220,18 @@ def _lift_opaque(wire: Json) -> Part:
 
 
 def _lift_text(wire: Json) -> Part:
-    text = wire.get("text")
-    if not isinstance(text, str):
-        raise DialectError("is no text", field="content.text", value=text)
+    text, citations = as_text(wire.get("text"), "text"), None
     if len(wire) == 2:
         return Text(text=text, residual=_LISTED)
-    citations = wire.get("citations")
-    return Text(
-        text=text,
-        citations=None if citations is None else tuple(map(lift_citation, as_list(citations, "content.citations"))),
-        residual=rest(NAME, wire, ("text", "citations")),
-    )
+    if (listed := wire.get("citations")) is not None:
+        citations = tuple(map(lift_citation, as_list(listed, "citations")))
+    return Text(text=text, citations=citations, residual=rest(NAME, wire, {"text", "citations"}))
 
 
 def lift_citation(wire: Json) -> Citation:
     return Citation(
         url=wire.get("url"), title=wire.get("title"), quote=wire.get("cited_text"),
-        residual=rest(NAME, wire, ("url", "title", "cited_text")),
+        residual=rest(NAME, wire, {"url", "title", "cited_text"}),
     )  # fmt: skip
 
 
@@ -256,48 +246,38 @@ def lower_citation(citation: Citation) -> Json:
 
 
 def _lift_thought(wire: Json) -> Part:
-    residual = rest(NAME, wire, ("type", "thinking", "signature"))
+    residual = rest(NAME, wire, {"type", "thinking", "signature"})
     if "signature" not in wire:
         residual = note(NAME, residual, absent=["signature"])
     return Reasoning(
-        text=as_text(wire.get("thinking"), "content.thinking"),
+        text=as_text(wire.get("thinking"), "thinking"),
         signature=wire.get("signature") or None,
         residual=residual,
     )
 
 
 def _lift_redacted(wire: Json) -> Part:
-    return Reasoning(encrypted=wire.get("data"), residual=rest(NAME, wire, ("type", "data")))
+    return Reasoning(encrypted=wire.get("data"), residual=rest(NAME, wire, {"type", "data"}))
 
 
 def _lift_use(wire: Json) -> Part:
-    name = wire.get("name")
-    if not isinstance(name, str):
-        raise DialectError("is no text", field="content.name", value=name)
     given = wire.get("input")
     if not isinstance(given, dict):
         return _lift_opaque(wire)
-    id_ = wire.get("id")
-    residual = rest(NAME, wire, ("type", "id", "name", "input")) if len(wire) > 4 or id_ is None else None
-    return ToolCall(name=name, arguments=given, id=id_, residual=residual)
-
-
-_RESULT = frozenset(("type", "tool_use_id", "content", "is_error"))
+    name, id_ = as_text(wire.get("name"), "name"), wire.get("id")
+    usual = len(wire) == 4 and id_ is not None
+    return ToolCall(name=name, arguments=given, id=id_, residual=None if usual else rest(NAME, wire, _USE))
 
 
 def _lift_result(wire: Json) -> Part:
-    content = wire.get("content")
-    if type(content) is str and len(wire) == 3 and (call := wire.get("tool_use_id")) is not None:
+    call, content = wire.get("tool_use_id"), wire.get("content")
+    if type(content) is str and len(wire) == 3 and call is not None:
         return ToolResult(call=call, content=(Text(text=content),))
     residual = rest(NAME, wire, _RESULT)
     if content == []:
         residual = kept(NAME, residual, "content", [])
-    return ToolResult(
-        call=wire.get("tool_use_id"),
-        content=() if content is None else _lift_content(content, "content.content"),  # type: ignore[arg-type]
-        error=wire.get("is_error"),
-        residual=residual,
-    )
+    parts: Any = () if content is None else tuple(_lift_content(content, "content"))
+    return ToolResult(call=call, content=parts, error=wire.get("is_error"), residual=residual)
 
 
 _SOURCES = {"base64": ("media_type", "data"), "url": ("url",), "file": ("file_id",), "text": ("media_type", "data")}
@@ -308,8 +288,8 @@ def _lift_media(wire: Json) -> Part:
     if not isinstance(source, dict) or (kind := source.get("type")) not in _SOURCES:
         return _lift_opaque(wire)
     image = wire["type"] == "image"
-    residual = rest(NAME, wire, ("type", "source") if image else ("type", "source", "title"))
-    if beside := rest(NAME, source, ("type", *_SOURCES[kind])):
+    residual = rest(NAME, wire, {"type", "source"} if image else {"type", "source", "title"})
+    if beside := rest(NAME, source, {"type", *_SOURCES[kind]}):
         residual = note(NAME, residual, source=beside[NAME])
     data = source.get("data")
     if kind == "text":
@@ -332,26 +312,23 @@ _LIFT: Final[dict[str, Callable[[Json], Part]]] = {
 }
 
 
+_ROLE_WORDS: Final = {"user": "user", "tool": "user", "assistant": "assistant", "system": "system",
+                      "developer": "system"}  # fmt: skip
+
+
 def _lower_message(message: Message, into: list[Json]) -> None:
-    role: str = message.role
-    if role == "tool":
-        role = "user"
-    elif role == "developer":
-        role = "system"
-    parts, residual = message.parts, message.residual
-    content = _lower_content(parts)
+    role, parts, residual = _ROLE_WORDS[message.role], message.parts, message.residual
     if message.joined and into and into[-1]["role"] == role:
         said = into[-1]["content"]
-        blocks = [{"type": "text", "text": said}] if isinstance(said, str) else said
-        into[-1]["content"] = blocks
-        blocks.extend([{"type": "text", "text": content}] if isinstance(content, str) else content)
-        return
-    if residual is None:
-        into.append({"role": role, "content": content})
-        return
-    out = own(NAME, residual)
-    out["role"], out["content"] = role, content
-    into.append(done(out))
+        if type(said) is str:
+            said = into[-1]["content"] = [{"type": "text", "text": said}]
+        said += lower_blocks(parts)
+    elif residual is None:
+        into.append({"role": role, "content": _lower_content(parts)})
+    else:
+        out = own(NAME, residual)
+        out["role"], out["content"] = role, _lower_content(parts)
+        into.append(done(out))
 
 
 def _lower_content(parts: tuple[Any, ...]) -> Any:
@@ -394,7 +371,7 @@ def _lower_use(part: ToolCall) -> Json:
     given = part.arguments
     if part.free:
         given = {"input": given}
-    elif isinstance(given, str):
+    elif type(given) is str:
         given = _object(given)
     if part.residual is None:
         return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
@@ -404,13 +381,16 @@ def _lower_use(part: ToolCall) -> Json:
     return done(out)
 
 
+_decode = msgspec.json.Decoder().decode
+
+
 def _object(text: str) -> Json:
     """Arguments as the object that this dialect needs; text that is none stands under `~text`."""
     try:
-        value = msgspec.json.decode(text) if text else {}
+        value = _decode(text) if text else {}
     except msgspec.DecodeError:
         value = None
-    return value if isinstance(value, dict) else {"~text": text}
+    return value if type(value) is dict else {"~text": text}
 
 
 def _lower_result(part: ToolResult) -> Json:
@@ -471,10 +451,10 @@ _LOWER: Final[dict[type, Callable[[Any], Json | None]]] = {
 _TOOL = frozenset(("name", "description", "input_schema", "strict"))
 
 
-def _lift_tool(wire: Json, field: str) -> Tool:
+def _lift_tool(wire: Json) -> Tool:
     kind = wire.get("type")
     if kind is not None and kind != "custom":
-        return Tool(type=str(kind), name=wire.get("name"), residual=rest(NAME, wire, ("name", "type")) or {NAME: {}})
+        return Tool(type=str(kind), name=wire.get("name"), residual=rest(NAME, wire, {"name", "type"}) or {NAME: {}})
     return Tool(
         name=wire.get("name"), description=wire.get("description"), parameters=wire.get("input_schema"),
         strict=wire.get("strict"), residual=rest(NAME, wire, _TOOL),
@@ -510,7 +490,7 @@ def _lift_choice(wire: Any) -> ToolChoice | None:
     if mode is None:
         raise DialectError("is no choice", field="tool_choice.type", value=wire.get("type"))
     serial, name = wire.get("disable_parallel_tool_use"), wire.get("name") if mode == "named" else None
-    known = ("type", "disable_parallel_tool_use", "name") if name is not None else ("type", "disable_parallel_tool_use")
+    known = {"type", "disable_parallel_tool_use"} if name is None else {"type", "disable_parallel_tool_use", "name"}
     return ToolChoice(
         mode=mode,  # type: ignore[arg-type]
         names=None if name is None else (name,),
@@ -577,7 +557,7 @@ def _lift_format(wire: Any) -> Format | None:
         return None
     if as_object(wire, "output_config.format").get("type") != "json_schema":
         raise DialectError("is no format", field="output_config.format.type", value=wire.get("type"))
-    return Format(type="schema", schema=wire.get("schema"), residual=rest(NAME, wire, ("type", "schema")))
+    return Format(type="schema", schema=wire.get("schema"), residual=rest(NAME, wire, {"type", "schema"}))
 
 
 # Answers
@@ -589,12 +569,12 @@ def lift_response(wire: Json) -> ChatResponse:
     """Raises DialectError naming the field that is not of the dialect."""
     if wire.get("type") == "error":
         return ChatResponse(
-            choices=(), error=lift_error(wire.get("error")), residual=rest(NAME, wire, ("type", "error"))
+            choices=(), error=lift_error(wire.get("error")), residual=rest(NAME, wire, {"type", "error"})
         )
     residual = absent(NAME, rest(NAME, wire, _RESPONSE), wire, ("type", "role", "usage"))
     reason, usage = wire.get("stop_reason"), wire.get("usage")
     choice = Choice(
-        message=Message(role="assistant", parts=_lift_content(wire.get("content"), "content")),
+        message=Message(role="assistant", parts=tuple(_lift_content(wire.get("content"), "content"))),
         stop=lift_stop(reason),
         stop_sequence=wire.get("stop_sequence"),
         residual=stop_residual(wire, reason),
@@ -683,7 +663,7 @@ def lower_usage(usage: Usage) -> Json:
 def lift_error(wire: Any) -> Failure:
     if not isinstance(wire, dict):
         return Failure(message=str(wire), residual={NAME: {"~whole": wire}})
-    residual = absent(NAME, rest(NAME, wire, ("type", "message")), wire, ("message",))
+    residual = absent(NAME, rest(NAME, wire, {"type", "message"}), wire, ("message",))
     return Failure(message=str(wire.get("message", "")), type=wire.get("type"), residual=residual)
 
 

@@ -6,7 +6,6 @@ A loss is a word of the source that the target has none for, a residual of anoth
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +15,18 @@ import msgspec
 
 from posttrain.llmm.dialects import dialect
 from posttrain.llmm.dialects.words import JUDGED, LACKS, UNSAID
-from posttrain.llmm.ir.chat import ChatResponse, Message, Opaque, Part, Text, Tool, ToolCall, ToolResult
+from posttrain.llmm.ir.chat import (
+    ChatResponse,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from posttrain.llmm.ir.origin import Json
 
 Kind = Literal["request", "response"]
@@ -77,66 +87,75 @@ def fitted(value: Any, target: str, *, foreign: bool = True) -> Any:
 
 
 def _fitted(messages: tuple[Message, ...], target: str) -> tuple[Message, ...]:
-    if not any(_unfit(part, target) for message in messages for part in message.parts):
+    by_name = target == "google_genai"
+    unmatched, seals = _unfit(messages, by_name)
+    if not unmatched and not seals:
         return messages
-    waiting: deque[tuple[str, str]] = deque()  # (id, name) of calls without a result
-    names: dict[str, str] = {}
+    names: dict[str, str] = {}  # of every call, by its id
+    waiting: dict[str, str] = {}  # of those that have no result yet, in their order
     count = 0
     out: list[Message] = []
-    changed = False
+    part: Any
     for message in messages:
         parts: list[Part] | None = None
         for index, part in enumerate(message.parts):
-            new: Any = part
-            if isinstance(part, ToolCall):
-                if part.id is None and target != "google_genai":
-                    new = msgspec.structs.replace(part, id=f"call_{count}")
+            kind, new = type(part), part
+            if kind is ToolCall:
+                id_ = part.id or f"call_{count}"
                 count += 1
-                waiting.append((new.id or "", part.name))
-                names[new.id or ""] = part.name
-            elif isinstance(part, ToolResult):
-                new = _answering(part, waiting, names, target)
-            if getattr(new, "signature", None) is not None or getattr(new, "encrypted", None) is not None:
+                names[id_] = waiting[id_] = part.name
+                if part.id is None and not by_name:
+                    new = msgspec.structs.replace(part, id=id_)
+            elif kind is ToolResult and unmatched:
+                new = _answering(part, waiting, names, by_name)
+            if seals and _sealed(new):
                 new = _unsealed(new)
             if new is not part:
                 parts = list(message.parts) if parts is None else parts
                 parts[index] = new
-        changed = changed or parts is not None
         out.append(message if parts is None else msgspec.structs.replace(message, parts=tuple(parts)))
-    return tuple(out) if changed else messages
+    return tuple(out)
 
 
-def _unfit(part: Any, target: str) -> bool:
-    """Whether the target could not take the part as it is."""
+def _unfit(messages: tuple[Message, ...], by_name: bool) -> tuple[bool, bool]:
+    """Whether a call or a result lacks what they are matched by, and whether a part bears a seal."""
+    unmatched = seals = False
+    part: Any
+    for message in messages:
+        for part in message.parts:
+            kind = type(part)
+            if kind is ToolResult:
+                unmatched = unmatched or part.call is None or (by_name and part.name is None)
+                continue
+            if kind is ToolCall:
+                unmatched = unmatched or (part.id is None and not by_name)
+            seals = seals or _sealed(part)
+    return unmatched, seals
+
+
+def _sealed(part: Any) -> bool:
     kind = type(part)
-    if kind is Text:
+    if kind is Text or kind is ToolCall or kind is Media:
         return part.signature is not None
-    if kind is ToolResult:
-        return part.call is None or (target == "google_genai" and part.name is None)
-    if kind is ToolCall:
-        return part.signature is not None or (part.id is None and target != "google_genai")
-    return any(getattr(part, seal, None) is not None for seal in _SEALS)
+    return kind is Reasoning and not (part.signature is None and part.encrypted is None)
 
 
-def _answering(result: ToolResult, waiting: deque[tuple[str, str]], names: dict[str, str], target: str) -> ToolResult:
+def _answering(result: ToolResult, waiting: dict[str, str], names: dict[str, str], by_name: bool) -> ToolResult:
     """The result with the id of its call, or with its name where that is what the target goes by."""
-    if result.call is None:
-        match = next((call for call in waiting if result.name in (None, call[1])), None)
-        if match is not None:
-            waiting.remove(match)
-            if target != "google_genai":
-                return msgspec.structs.replace(result, call=match[0])
+    call = result.call
+    if call is not None:
+        waiting.pop(call, None)
+        named = by_name and result.name is None and call in names
+        return msgspec.structs.replace(result, name=names[call]) if named else result
+    call = next((id_ for id_, name in waiting.items() if result.name in (None, name)), None)
+    if call is None:
         return result
-    match = next((call for call in waiting if call[0] == result.call), None)
-    if match is not None:
-        waiting.remove(match)
-    if target == "google_genai" and result.name is None and result.call in names:
-        return msgspec.structs.replace(result, name=names[result.call])
-    return result
+    del waiting[call]
+    return result if by_name else msgspec.structs.replace(result, call=call)
 
 
 def _unsealed(part: Any) -> Part:
-    seals = {name: None for name in ("signature", "encrypted") if getattr(part, name, None) is not None}
+    seals = {name: None for name in _SEALS if getattr(part, name, None) is not None}
     return msgspec.structs.replace(part, **seals)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from posttrain.llmm.dialects.wire import (
     DialectError,
     absent,
@@ -46,7 +48,6 @@ from posttrain.llmm.ir.chat import (
     ToolChoice,
     ToolResult,
     Usage,
-    arguments_object,
 )
 from posttrain.llmm.ir.origin import Json, Residual
 
@@ -78,7 +79,7 @@ def lift_request(wire: Json) -> ChatRequest:
     messages: list[Message] = []
     if (system := get("systemInstruction")) is not None:
         lifted = _lift_parts(as_object(system, "systemInstruction").get("parts"), "systemInstruction.parts")
-        left = absent(NAME, rest(NAME, system, ("parts",)), system, ("parts",))
+        left = absent(NAME, rest(NAME, system, {"parts"}), system, ("parts",))
         messages.append(Message(role="system", parts=lifted, residual=left))
     if (contents := get("contents")) is None:
         residual = absent(NAME, residual, wire, ("contents",))
@@ -181,7 +182,7 @@ def _runs(parts: tuple[Part, ...]) -> list[tuple[Part, ...]]:
 
 def lift_message(wire: Json, field: str, role: Role) -> tuple[Role, tuple[Part, ...], Residual | None]:
     """A content's parts, with a note on how its role was said."""
-    residual = absent(NAME, rest(NAME, wire, ("role", "parts")), wire, ("role", "parts"))
+    residual = absent(NAME, rest(NAME, wire, {"role", "parts"}), wire, ("role", "parts"))
     if wire.get("role") is not None and _ROLE_WORDS[role] != wire["role"]:
         residual = note(NAME, residual, role=wire["role"])
     return role, _lift_parts(wire.get("parts"), f"{field}.parts"), residual
@@ -198,13 +199,13 @@ def lift_part(wire: Json) -> Part:
     signature = wire.get("thoughtSignature")
     if isinstance(text := wire.get("text"), str):
         if wire.get("thought") is True:
-            left = rest(NAME, wire, ("text", "thought", "thoughtSignature")) if len(wire) > 2 else None
+            left = rest(NAME, wire, {"text", "thought", "thoughtSignature"}) if len(wire) > 2 else None
             return Reasoning(text=text, signature=signature, residual=left)
-        left = rest(NAME, wire, ("text", "thoughtSignature")) if len(wire) > 1 else None
+        left = rest(NAME, wire, {"text", "thoughtSignature"}) if len(wire) > 1 else None
         return Text(text=text, signature=signature, residual=left)
     if isinstance(call := wire.get("functionCall"), dict) and isinstance(call.get("name"), str):
-        left = rest(NAME, wire, ("functionCall", "thoughtSignature"))
-        beside = rest(NAME, call, ("name", "args", "id"))
+        left = rest(NAME, wire, {"functionCall", "thoughtSignature"})
+        beside = rest(NAME, call, {"name", "args", "id"})
         missing = call.get("args") is None
         if beside or missing:
             left = note(NAME, left, inner=beside[NAME] if beside else {}, empty=missing)
@@ -220,7 +221,7 @@ def lift_part(wire: Json) -> Part:
 
 
 def _lift_result(wire: Json, answer: Json) -> Part:
-    residual = rest(NAME, wire, ("functionResponse",))
+    residual = rest(NAME, wire, {"functionResponse"})
     value, error = answer.get("response"), None
     content: tuple[Any, ...] = ()
     match value:
@@ -232,7 +233,7 @@ def _lift_result(wire: Json, answer: Json) -> Part:
         media = _lift_parts(parts, "functionResponse.parts")
         residual = note(NAME, residual, parts=len(parts))
         content = (*content, *media)
-    if beside := rest(NAME, answer, ("id", "name", "response", "parts")):
+    if beside := rest(NAME, answer, {"id", "name", "response", "parts"}):
         residual = note(NAME, residual, inner=beside[NAME])
     if "response" not in answer or answer["response"] is None:
         residual = note(NAME, residual, silent=True)
@@ -242,8 +243,8 @@ def _lift_result(wire: Json, answer: Json) -> Part:
 
 
 def _lift_media(wire: Json, inner: Json, key: str, address: str) -> Part:
-    residual = rest(NAME, wire, (key, "thoughtSignature"))
-    if beside := rest(NAME, inner, ("mimeType", "displayName", address)):
+    residual = rest(NAME, wire, {key, "thoughtSignature"})
+    if beside := rest(NAME, inner, {"mimeType", "displayName", address}):
         residual = note(NAME, residual, inner=beside[NAME])
     kind = inner.get("mimeType")
     family = str(kind).partition("/")[0]
@@ -257,12 +258,11 @@ def _lift_media(wire: Json, inner: Json, key: str, address: str) -> Part:
 
 
 def _lower_message(message: Message, into: list[Json]) -> None:
-    parts = lower_parts(message.parts)
-    role = _ROLE_WORDS[message.role]
+    parts, role = lower_parts(message.parts), _ROLE_WORDS[message.role]
     if message.joined and into and into[-1].get("role", role) in (role, "function"):
         into[-1].setdefault("parts", []).extend(parts)
-        return
-    into.append(lower_message(message, parts))
+    else:
+        into.append(lower_message(message, parts))
 
 
 def lower_message(message: Message, parts: list[Json]) -> Json:
@@ -278,12 +278,10 @@ def lower_message(message: Message, parts: list[Json]) -> Json:
 
 
 def lower_parts(parts: tuple[Part, ...]) -> list[Json]:
-    return [wire for part in parts if (wire := _lower_part(part)) is not None]
+    return [wire for part in parts if (wire := _SHORT.get(type(part), _lower_part)(part)) is not None]
 
 
 def _lower_part(part: Part) -> Json | None:
-    if part.residual is None and type(part) in _SHORT and (wire := _SHORT[type(part)](part)) is not None:
-        return wire
     out = own(NAME, part.residual)
     if isinstance(part, Text):
         out["text"] = part.text
@@ -319,35 +317,40 @@ def _lower_part(part: Part) -> Json | None:
 
 
 def _short_text(part: Text) -> Json | None:
-    return {"text": part.text} if part.signature is None else None
+    usual = part.signature is None and (part.residual is None or NAME not in part.residual)
+    return {"text": part.text} if usual else _lower_part(part)
 
 
 def _short_call(part: ToolCall) -> Json | None:
-    if part.free or part.signature is not None or part.id is None:
-        return None
-    return {"functionCall": {"id": part.id, "name": part.name, "args": _arguments(part)}}
+    id_ = part.id
+    if part.residual is not None or part.free or part.signature is not None or id_ is None:
+        return _lower_part(part)
+    return {"functionCall": {"id": id_, "name": part.name, "args": _arguments(part)}}
 
 
 def _short_result(part: ToolResult) -> Json | None:
-    content = part.content
-    if part.value is not None or part.call is None or part.name is None or len(content) != 1:
-        return None
-    if type(text := content[0]) is not Text:
-        return None
+    content, call, name = part.content, part.call, part.name
+    usual = part.residual is None and part.value is None and call is not None and name is not None
+    if not usual or len(content) != 1 or type(text := content[0]) is not Text:
+        return _lower_part(part)
     said = {"error" if part.error else "output": text.text}
-    return {"functionResponse": {"id": part.call, "name": part.name, "response": said}}
+    return {"functionResponse": {"id": call, "name": name, "response": said}}
 
 
 # What most parts are, without a look at what they might be.
 _SHORT: Final[dict[type, Any]] = {Text: _short_text, ToolCall: _short_call, ToolResult: _short_result}
+_decode = msgspec.json.Decoder().decode
 
 
 def _arguments(call: ToolCall) -> Json:
-    try:
-        value = arguments_object(call)
-    except ValueError:
-        value = None
-    return value if isinstance(value, dict) else {"~text": call.arguments}
+    given = call.arguments
+    value: Any = given
+    if type(given) is str:
+        try:
+            value = _decode(given) if given else {}
+        except msgspec.DecodeError:
+            value = None
+    return value if type(value) is dict else {"~text": given}
 
 
 def _lower_result(part: ToolResult, out: Json) -> Json:
@@ -386,7 +389,7 @@ def json_schema(schema: Any) -> Any:
 
 
 _NESTED = frozenset(("items", "anyOf", "prefixItems", "additionalProperties"))
-_DECLARATION = ("name", "description", "parameters", "parametersJsonSchema")
+_DECLARATION = frozenset(("name", "description", "parameters", "parametersJsonSchema"))
 
 
 def _lift_tools(tools: list[Any]) -> tuple[Tool, ...]:
@@ -406,7 +409,7 @@ def _lift_tools(tools: list[Any]) -> tuple[Tool, ...]:
 
 def _lift_function(wire: Json, *, start: bool) -> Tool:
     schema, plain = wire.get("parametersJsonSchema"), wire.get("parameters")
-    known = _DECLARATION if schema is None else ("name", "description", "parametersJsonSchema")
+    known = _DECLARATION if schema is None else _DECLARATION - {"parameters"}
     residual = note(NAME, rest(NAME, wire, known), group=start)
     if schema is None and plain is not None:
         schema = json_schema(plain)
@@ -449,7 +452,7 @@ def _lift_choice(wire: Any) -> ToolChoice | None:
         return None
     said = as_object(wire, "toolConfig.functionCallingConfig").get("mode")
     mode, names = _MODES.get(str(said)), wire.get("allowedFunctionNames")
-    known = ["allowedFunctionNames"] if mode is None else ["mode", "allowedFunctionNames"]
+    known = {"allowedFunctionNames"} if mode is None else {"mode", "allowedFunctionNames"}
     residual = rest(NAME, wire, known) or {NAME: {}}
     if mode == "required" and names is not None and len(names) == 1:
         mode = "named"
@@ -471,7 +474,7 @@ def _lift_thinking(wire: Any) -> Thinking | None:
         return None
     level = as_object(wire, "generationConfig.thinkingConfig").get("thinkingLevel")
     usual = isinstance(level, str) and level == level.lower().upper()
-    known = ("thinkingBudget", "thinkingLevel") if usual else ("thinkingBudget",)
+    known = {"thinkingBudget", "thinkingLevel"} if usual else {"thinkingBudget"}
     return Thinking(
         effort=str(level).lower() if usual else None, budget=wire.get("thinkingBudget"),
         residual=rest(NAME, wire, known) or {NAME: {}},
@@ -586,7 +589,7 @@ def _lift_logprobs(wire: Any) -> tuple[tuple[Logprob, ...] | None, Json | None]:
 
 
 def _lift_logprob(wire: Json, top: tuple[Logprob, ...] | None = None) -> Logprob:
-    residual = absent(NAME, rest(NAME, wire, ("token", "tokenId", "logProbability")), wire, ("token",))
+    residual = absent(NAME, rest(NAME, wire, {"token", "tokenId", "logProbability"}), wire, ("token",))
     return Logprob(
         token=wire.get("token") or "", logprob=wire.get("logProbability"), id=wire.get("tokenId"), top=top,
         residual=residual,
@@ -640,8 +643,9 @@ def _lower_candidate(choice: Choice) -> Json:
     return done(out)
 
 
-_USAGE = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount",
-          "cachedContentTokenCount")  # fmt: skip
+_USAGE = frozenset(
+    ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount", "cachedContentTokenCount")
+)
 
 
 def lift_usage(wire: Json) -> Usage:
@@ -670,7 +674,7 @@ def lower_usage(usage: Usage) -> Json:
 def lift_error(wire: Any) -> Failure:
     if not isinstance(wire, dict):
         return Failure(message=str(wire), residual={NAME: {"~whole": wire}})
-    code, residual = wire.get("code"), rest(NAME, wire, ("message", "status", "code"))
+    code, residual = wire.get("code"), rest(NAME, wire, {"message", "status", "code"})
     return Failure(
         message=str(wire.get("message", "")), type=wire.get("status"), code=None if code is None else str(code),
         residual=note(NAME, absent(NAME, residual, wire, ("message",)), code=code),

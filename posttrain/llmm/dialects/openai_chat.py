@@ -8,6 +8,7 @@ Reasoning has no field of the vendor's: `reasoning_content` and `reasoning` are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -56,6 +57,7 @@ from posttrain.llmm.ir.origin import Json, Residual
 
 NAME: Final = "openai_chat"
 _LISTED: Residual = {NAME: {"type": "text"}}  # a text that came as an entry of a list, with nothing else to it
+_SILENT: Residual = {NAME: {"content": None}}  # calls without words
 _ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))
 STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -93,15 +95,11 @@ def lift_request(wire: Json) -> ChatRequest:
     stop = get("stop")
     if isinstance(stop, str):
         stop, residual = [stop], note(NAME, residual, stop=stop)
-    messages: list[Message] = []
-    for index, each_ in enumerate(as_list(wire["messages"], "messages")):
-        message = _lift_message(each_, index, joins=bool(messages) and messages[-1].role == "tool")
-        messages.append(message)
     tools, effort = get("tools"), get("reasoning_effort")
     return ChatRequest(
-        messages=tuple(messages),
+        messages=_lift_messages(as_list(wire["messages"], "messages")),
         model=get("model"),
-        tools=None if tools is None else each(tools, "tools", _lift_tool),
+        tools=None if tools is None else tuple(each(tools, "tools", _lift_tool)),
         tool_choice=_lift_choice(get("tool_choice"), get("parallel_tool_calls")),
         sampling=Sampling(
             max_tokens=limit,
@@ -153,35 +151,57 @@ _ASSISTANT = frozenset(("role", "content", "name", "tool_calls", "refusal", "rea
 _TOOL_MESSAGE = frozenset(("role", "content", "tool_call_id"))
 
 
-def _lift_message(wire: Any, index: int, *, joins: bool) -> Message:
-    role = as_object(wire, f"messages.{index}").get("role")
+def _lift_messages(wires: list[Any]) -> tuple[Message, ...]:
+    messages: list[Message] = []
+    joins = False
+    try:
+        for wire in wires:
+            message = _lift_message(wire if type(wire) is dict else as_object(wire, ""), joins)
+            messages.append(message)
+            joins = message.role == "tool"
+    except DialectError as problem:
+        raise problem.within(f"messages.{len(messages)}") from None
+    return tuple(messages)
+
+
+def _lift_message(wire: Json, joins: bool) -> Message:
+    role = wire.get("role")
     if role == "assistant":
-        return lift_assistant(wire, f"messages.{index}")
-    content = wire.get("content")
+        return lift_assistant(wire)
     if role == "tool":
-        if type(content) is str and len(wire) == 3 and (call := wire.get("tool_call_id")) is not None:
-            plain = ToolResult(call=call, content=(Text(text=content),))
-            return Message(role="tool", parts=(plain,), joined=joins)
-        result = ToolResult(
-            call=wire.get("tool_call_id"),
-            content=_lift_content(content, index),  # type: ignore[arg-type]
-            residual=rest(NAME, wire, _TOOL_MESSAGE),
-        )
-        return Message(role="tool", parts=(result,), joined=joins)
+        return Message(role="tool", parts=(_lift_result(wire),), joined=joins)
     if role not in _ROLES:
         if role != "function":
-            raise DialectError("is no role", field=f"messages.{index}.role", value=role)
+            raise DialectError("is no role", field="role", value=role)
         return Message(role="tool", parts=(Opaque(type="function", residual={NAME: wire}),), joined=joins)
-    return Message(
-        role=role,
-        parts=_lift_content(content, index),
-        name=wire.get("name"),
-        residual=rest(NAME, wire, _MESSAGE),
-    )
+    parts = _lift_content(wire.get("content"))
+    if len(wire) == 2 and parts:
+        return Message(role=role, parts=parts)
+    return Message(role=role, parts=parts, name=wire.get("name"), residual=rest(NAME, wire, _MESSAGE))
 
 
-def lift_assistant(wire: Json, field: str) -> Message:
+def _lift_result(wire: Json) -> ToolResult:
+    call, content = wire.get("tool_call_id"), wire.get("content")
+    if len(wire) == 3 and type(content) is str and call is not None:
+        return ToolResult(call=call, content=(Text(text=content),))
+    parts: Any = _lift_content(content)
+    return ToolResult(call=call, content=parts, residual=rest(NAME, wire, _TOOL_MESSAGE))
+
+
+def lift_assistant(wire: Json) -> Message:
     """An assistant's message, of a request or an answer."""
+    get = wire.get
+    content, calls = get("content"), get("tool_calls")
+    silent = content is None and "content" in wire
+    if len(wire) == ("role" in wire) + (silent or type(content) is str) + bool(calls):  # words, calls, or both
+        said: list[Part] = [] if silent or content is None else [Text(text=content)]
+        if calls:
+            said += each(calls, "tool_calls", _lift_call)
+        return Message(role="assistant", parts=tuple(said), residual=_SILENT if silent else None)
+    return _lift_unusual(wire, content, calls)
+
+
+def _lift_unusual(wire: Json, content: Any, calls: Any) -> Message:
     get, residual = wire.get, rest(NAME, wire, _ASSISTANT)
     parts: list[Part] = []
     for key in ("reasoning_content", "reasoning"):
@@ -190,19 +210,19 @@ def lift_assistant(wire: Json, field: str) -> Message:
             residual = kept(NAME, residual, key, thought)
         elif thought is not None:
             form = None if key == "reasoning_content" else {NAME: {"~key": key}}
-            parts.append(Reasoning(text=as_text(thought, f"{field}.{key}"), residual=form))
-    content, annotations = get("content"), get("annotations")
+            parts.append(Reasoning(text=as_text(thought, key), residual=form))
+    annotations = get("annotations")
     if content is not None:
-        parts.extend(_lift_content(content, field))
+        parts.extend(_lift_content(content))
         residual = residual if content != [] else kept(NAME, residual, "content", [])
     if annotations is not None:
-        _cite(parts, as_list(annotations, f"{field}.annotations"))
+        _cite(parts, as_list(annotations, "annotations"))
         if not any(isinstance(part, Text) for part in parts):
             residual = kept(NAME, residual, "annotations", annotations)
     if (refusal := get("refusal")) is not None:
-        parts.append(Refusal(text=as_text(refusal, f"{field}.refusal")))
-    if (calls := get("tool_calls")) is not None:
-        parts.extend(each(calls, f"{field}.tool_calls", _lift_call))
+        parts.append(Refusal(text=as_text(refusal, "refusal")))
+    if calls is not None:
+        parts.extend(each(calls, "tool_calls", _lift_call))
         if not calls:
             residual = kept(NAME, residual, "tool_calls", [])
     return Message(role="assistant", parts=tuple(parts), name=get("name"), residual=residual)
@@ -223,7 +243,7 @@ def _lift_annotation(wire: Json) -> Citation:
         return Citation(residual={NAME: {"~whole": wire}})
     return Citation(
         url=inner.get("url"), title=inner.get("title"), start=inner.get("start_index"), end=inner.get("end_index"),
-        residual=rest(NAME, inner, ("url", "title", "start_index", "end_index")),
+        residual=rest(NAME, inner, {"url", "title", "start_index", "end_index"}),
     )  # fmt: skip
 
 
@@ -235,26 +255,23 @@ def _lower_annotation(citation: Citation) -> Json:
     return {"type": "url_citation", "url_citation": done(inner)}
 
 
-def _lift_content(content: Any, where: int | str) -> tuple[Part, ...]:
-    if isinstance(content, str):
+def _lift_content(content: Any) -> tuple[Part, ...]:
+    if type(content) is str:
         return (Text(text=content),)
-    if content is None:
-        return ()
-    field = f"messages.{where}.content" if isinstance(where, int) else f"{where}.content"
-    return each(content, field, _lift_part)
+    return () if content is None else tuple(each(content, "content", _lift_part))
 
 
-def _lift_part(wire: Json, field: str) -> Part:
+def _lift_part(wire: Json) -> Part:
     kind = wire.get("type")
     if kind == "text":
         if len(wire) == 2:
-            return Text(text=as_text(wire.get("text"), f"{field}.text"), residual=_LISTED)
-        return Text(text=as_text(wire.get("text"), f"{field}.text"), residual=rest(NAME, wire, ("text",)))
+            return Text(text=as_text(wire.get("text"), "text"), residual=_LISTED)
+        return Text(text=as_text(wire.get("text"), "text"), residual=rest(NAME, wire, {"text"}))
     if kind == "refusal":
-        return Refusal(text=as_text(wire.get("refusal"), f"{field}.refusal"), residual=rest(NAME, wire, ("refusal",)))
+        return Refusal(text=as_text(wire.get("refusal"), "refusal"), residual=rest(NAME, wire, {"refusal"}))
     if kind in _MEDIA and isinstance(inner := wire.get(kind), dict):
         read, known = _MEDIA[kind]
-        left = rest(NAME, wire, (kind, "type"))
+        left = rest(NAME, wire, {kind, "type"})
         if beside := rest(NAME, inner, known):
             left = note(NAME, left, inner=beside[NAME])
         return read(inner, left)
@@ -284,9 +301,9 @@ def _lift_file(inner: Json, residual: Residual | None) -> Part:
 
 
 _MEDIA: Final[dict[str, Any]] = {
-    "image_url": (_lift_image, ("url", "detail")),
-    "input_audio": (_lift_audio, ("data", "format")),
-    "file": (_lift_file, ("file_data", "file_id", "filename")),
+    "image_url": (_lift_image, {"url", "detail"}),
+    "input_audio": (_lift_audio, {"data", "format"}),
+    "file": (_lift_file, {"file_data", "file_id", "filename"}),
 }
 
 
@@ -307,7 +324,7 @@ def _lower_media(part: Media) -> Json:
     return done(out)
 
 
-def _lift_call(wire: Json, field: str) -> ToolCall:
+def _lift_call(wire: Json) -> ToolCall:
     if len(wire) == 3 and wire.get("type") == "function" and (id_ := wire.get("id")) is not None:
         inner = wire.get("function")
         if type(inner) is dict and len(inner) == 2:
@@ -316,15 +333,15 @@ def _lift_call(wire: Json, field: str) -> ToolCall:
                 return ToolCall(name=name, arguments=text, id=id_)
     kind = wire.get("type", "function")
     key, text = ("custom", "input") if kind == "custom" else ("function", "arguments")
-    inner = as_object(wire.get(key), f"{field}.{key}")
-    residual = rest(NAME, wire, ("id", "type", key))
-    if len(inner) > 2 and (beside := rest(NAME, inner, ("name", text))):
+    inner = as_object(wire.get(key), key)
+    residual = rest(NAME, wire, {"id", "type", key})
+    if len(inner) > 2 and (beside := rest(NAME, inner, {"name", text})):
         residual = note(NAME, residual, inner=beside[NAME])
     if "type" not in wire:
         residual = absent(NAME, residual, wire, ("type",))
     return ToolCall(
-        name=as_text(inner.get("name"), f"{field}.{key}.name"),
-        arguments=as_text(inner.get(text), f"{field}.{key}.{text}"),
+        name=as_text(inner.get("name"), f"{key}.name"),
+        arguments=as_text(inner.get(text), f"{key}.{text}"),
         id=wire.get("id"),
         free=kind == "custom",
         residual=residual,
@@ -332,8 +349,10 @@ def _lift_call(wire: Json, field: str) -> ToolCall:
 
 
 def lower_call(call: ToolCall) -> Json:
-    if call.residual is None and call.id is not None and not call.free:
-        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments_text(call)}}
+    id_, given = call.id, call.arguments
+    if call.residual is None and id_ is not None and not call.free:
+        text = given if type(given) is str else arguments_text(call)
+        return {"id": id_, "type": "function", "function": {"name": call.name, "arguments": text}}
     out = own(NAME, call.residual)
     key, text = ("custom", "input") if call.free else ("function", "arguments")
     out["type"] = key
@@ -342,7 +361,7 @@ def lower_call(call: ToolCall) -> Json:
     return done(out)
 
 
-def _lower_content(parts: tuple[Part, ...]) -> Any:
+def _lower_content(parts: Sequence[Part]) -> Any:
     """A string where a single text says no more than that; else a list."""
     if len(parts) == 1 and type(part := parts[0]) is Text and _bare(part):
         return part.text
@@ -366,77 +385,80 @@ def _lower_part(part: Part) -> Json | None:
 
 
 def _lower_message(message: Message, into: list[Json]) -> None:
-    role = message.role
+    role, parts = message.role, message.parts
     if role == "assistant":
         into.append(lower_assistant(message))
-        return
-    if role == "tool":
-        for part in message.parts:
-            if isinstance(part, ToolResult):
-                into.append(_lower_result(part))
-            elif (wire := _lower_part(part)) is not None:
+    elif role == "tool":
+        for part in parts:
+            wire = _lower_result(part) if type(part) is ToolResult else _lower_part(part)
+            if wire is not None:
                 into.append(wire)
-        return
-    parts = message.parts
-    if message.residual is None and message.name is None:
+    elif message.residual is None and message.name is None:
         into.append({"role": role, "content": _lower_content(parts)})
-        return
-    out = own(NAME, message.residual)
-    out["role"] = role
-    if parts or "content" not in out:
-        out["content"] = _lower_content(parts)
-    put(out, name=message.name)
-    into.append(done(out))
+    else:
+        out = own(NAME, message.residual)
+        out["role"] = role
+        if parts or "content" not in out:
+            out["content"] = _lower_content(parts)
+        put(out, name=message.name)
+        into.append(done(out))
 
 
 def _lower_result(result: ToolResult) -> Json:
-    content = result.content
-    plain = result.residual is None and result.value is None and result.call is not None
-    if plain and len(content) == 1 and type(text := content[0]) is Text and _bare(text):
-        return {"role": "tool", "tool_call_id": result.call, "content": text.text}
-    out = own(NAME, result.residual)
+    content, residual, call = result.content, result.residual, result.call
+    if residual is None and result.value is None and call is not None and len(content) == 1:
+        text = content[0]
+        if type(text) is Text and (text.residual is None or NAME not in text.residual):
+            return {"role": "tool", "tool_call_id": call, "content": text.text}
+    out = own(NAME, residual)
     out["role"] = "tool"
-    put(out, tool_call_id=result.call)
-    if result.value is not None and not result.content:
+    put(out, tool_call_id=call)
+    if result.value is not None and not content:
         out["content"] = msgspec.json.encode(result.value).decode()
-    elif result.content or "content" not in out:
-        out["content"] = _lower_content(result.content) if result.content else []
+    elif content or "content" not in out:
+        out["content"] = _lower_content(content) if content else []
     return done(out)
 
 
 def lower_assistant(message: Message, *, flat: bool = False) -> Json:
     """An assistant's message. Reasoning is written where vLLM reads it; `flat`: texts are joined to one, as an answer
     must have it."""
-    out = own(NAME, message.residual)
+    out: Json = {} if message.residual is None else own(NAME, message.residual)
     out["role"] = "assistant"
     content: list[Part] = []
     calls: list[Json] = []
+    part: Any
     for part in message.parts:
         kind = type(part)
-        if kind is Text:
+        if kind is ToolCall:
+            calls.append(lower_call(part))
+        elif kind is Text:
             content.append(part)
-            if part.citations is not None:  # type: ignore[union-attr]
-                out.setdefault("annotations", []).extend(map(_lower_annotation, part.citations))  # type: ignore
-        elif kind is ToolCall:
-            calls.append(lower_call(part))  # type: ignore[arg-type]
+            if part.citations is not None:
+                out.setdefault("annotations", []).extend(map(_lower_annotation, part.citations))
         elif kind is Reasoning:
-            key = "reasoning_content"
-            if part.residual is not None:
-                key = part.residual.get(NAME, {}).get("~key", key)
-            if part.text is not None:  # type: ignore[union-attr]
-                before = out.get(key) if isinstance(out.get(key), str) else ""
-                out[key] = f"{before}{part.text}"  # type: ignore[union-attr]
-        elif kind is Refusal and (part.residual is None or NAME not in part.residual):
-            out["refusal"] = part.text  # type: ignore[union-attr]
-        elif kind is Refusal or kind is Opaque or kind is Media:
+            _lower_thought(part, out)
+        elif kind is Refusal and _bare(part):
+            out["refusal"] = part.text
+        elif kind is not ToolResult:
             content.append(part)
     if content:
         flat = flat and all(type(part) is Text and _bare(part) for part in content)
-        out["content"] = "".join(part.text for part in content) if flat else _lower_content(tuple(content))  # type: ignore
+        out["content"] = "".join(part.text for part in content) if flat else _lower_content(content)  # type: ignore
     if calls:
         out["tool_calls"] = calls
-    put(out, name=message.name)
-    return done(out)
+    if message.name is not None:
+        out["name"] = message.name
+    return out if message.residual is None else done(out)
+
+
+def _lower_thought(part: Reasoning, out: Json) -> None:
+    key = "reasoning_content"
+    if part.residual is not None:
+        key = part.residual.get(NAME, {}).get("~key", key)
+    if part.text is not None:
+        before = out.get(key) if isinstance(out.get(key), str) else ""
+        out[key] = f"{before}{part.text}"
 
 
 def _bare(part: Part) -> bool:
@@ -446,17 +468,17 @@ def _bare(part: Part) -> bool:
 # Tools and forms
 
 
-def _lift_tool(wire: Json, field: str) -> Tool:
+def _lift_tool(wire: Json) -> Tool:
     kind = wire.get("type")
     inner = wire.get(kind) if kind in ("function", "custom") else None
     if not isinstance(inner, dict):
         return Tool(type=str(kind), residual={NAME: wire})
-    residual = rest(NAME, wire, ("type", str(kind)))
+    residual = rest(NAME, wire, {"type", str(kind)})
     if kind == "custom":
-        beside = rest(NAME, inner, ("name", "description"))
+        beside = rest(NAME, inner, {"name", "description"})
         residual = residual if beside is None else note(NAME, residual, inner=beside[NAME])
         return Tool(name=inner.get("name"), description=inner.get("description"), free=True, residual=residual)
-    if beside := rest(NAME, inner, ("name", "description", "parameters", "strict")):
+    if beside := rest(NAME, inner, {"name", "description", "parameters", "strict"}):
         residual = note(NAME, residual, inner=beside[NAME])
     return Tool(
         name=inner.get("name"),
@@ -529,12 +551,12 @@ def _lift_format(wire: Any) -> Format | None:
         return None
     kind = as_object(wire, "response_format").get("type")
     if kind in _FORMATS:
-        return Format(type=_FORMATS[kind], residual=rest(NAME, wire, ("type",)))  # type: ignore[arg-type]
+        return Format(type=_FORMATS[kind], residual=rest(NAME, wire, {"type"}))  # type: ignore[arg-type]
     inner = wire.get("json_schema")
     if kind != "json_schema" or not isinstance(inner, dict):
         raise DialectError("is no format", field="response_format.type", value=kind)
-    residual = rest(NAME, wire, ("type", "json_schema"))
-    if beside := rest(NAME, inner, ("name", "description", "schema", "strict")):
+    residual = rest(NAME, wire, {"type", "json_schema"})
+    if beside := rest(NAME, inner, {"name", "description", "schema", "strict"}):
         residual = note(NAME, residual, inner=beside[NAME])
     return Format(
         type="schema", schema=inner.get("schema"), name=inner.get("name"), description=inner.get("description"),
@@ -573,7 +595,7 @@ def lift_response(wire: Json) -> ChatResponse:
     if choices is None:
         residual = absent(NAME, residual, wire, ("choices",))
     return ChatResponse(
-        choices=() if choices is None else each(choices, "choices", _lift_sample),
+        choices=() if choices is None else tuple(each(choices, "choices", _lift_sample)),
         id=wire.get("id"),
         model=wire.get("model"),
         created=wire.get("created"),
@@ -599,8 +621,11 @@ def _whole(seconds: float | None) -> Any:
     return int(seconds) if isinstance(seconds, float) else seconds
 
 
-def _lift_sample(wire: Json, field: str) -> Choice:
-    message = lift_assistant(as_object(wire.get("message"), f"{field}.message"), f"{field}.message")
+def _lift_sample(wire: Json) -> Choice:
+    try:
+        message = lift_assistant(as_object(wire.get("message"), ""))
+    except DialectError as problem:
+        raise problem.within("message") from None
     missing = [key for key in ("content", "refusal") if key not in wire["message"]]
     if missing:
         message = msgspec.structs.replace(message, residual=note(NAME, message.residual, absent=missing))
@@ -652,7 +677,7 @@ def lift_logprob(wire: Json) -> Logprob:
         logprob=wire.get("logprob"),
         bytes=None if raw is None else tuple(raw),
         top=None if top is None else tuple(map(lift_logprob, top)),
-        residual=rest(NAME, wire, ("token", "logprob", "bytes", "top_logprobs")),
+        residual=rest(NAME, wire, {"token", "logprob", "bytes", "top_logprobs"}),
     )
 
 
@@ -733,7 +758,7 @@ def lift_error(wire: Any) -> Failure:
         message=str(wire.get("message", "")),
         type=wire.get("type"),
         code=None if code is None else str(code),
-        residual=absent(NAME, rest(NAME, wire, ("message", "type", "code")), wire, ("message",)),
+        residual=absent(NAME, rest(NAME, wire, {"message", "type", "code"}), wire, ("message",)),
     )
 
 

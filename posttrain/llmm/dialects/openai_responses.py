@@ -8,6 +8,8 @@ Source: the types of the `openai` package.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +18,6 @@ from posttrain.llmm.dialects.openai_chat import lift_logprob, lower_logprob
 from posttrain.llmm.dialects.wire import (
     DialectError,
     absent,
-    as_list,
     as_object,
     as_text,
     done,
@@ -57,6 +58,7 @@ from posttrain.llmm.ir.origin import Json, Residual
 
 NAME: Final = "openai_responses"
 _LISTED: Residual = {NAME: {"type": "input_text"}}
+_MINE: Residual = {NAME: {}}  # it came in this dialect, with nothing else to it
 _SAMPLING = ("temperature", "top_p", "top_logprobs")
 _REQUEST = frozenset(
     (*_SAMPLING, "model", "input", "instructions", "max_output_tokens", "stream", "previous_response_id", "user",
@@ -78,14 +80,14 @@ def lift_request(wire: Json) -> ChatRequest:
     elif given is None:
         residual = absent(NAME, residual, wire, ("input",))
     else:
-        _lift_items(as_list(given, "input"), messages)
+        _gathered(each(given, "input", _lift_item), messages)
     effort, form = get("reasoning"), get("text")
     left = None
     if form is not None:
         left = {key: value for key, value in as_object(form, "text").items() if value is None or key != "format"}
         if left or not form:
             residual = kept(NAME, residual, "text", left)
-    tools = None if get("tools") is None else each(get("tools"), "tools", _lift_tool)
+    tools = None if get("tools") is None else tuple(each(get("tools"), "tools", _lift_tool))
     if added := _added(given):
         residual = residual if tools is None else note(NAME, residual, tools=True)
         tools = (*(tools or ()), *added)
@@ -149,61 +151,62 @@ _FROM_TOOLS = frozenset(("mcp_approval_response",))
 _FROM_CLIENT = frozenset(("item_reference", "additional_tools", "configuration_update", "compaction_trigger"))
 
 
-def _lift_items(items: list[Any], into: list[Message]) -> None:
+def _gathered(items: Iterable[tuple[Role, tuple[Part, ...], Residual | None]], into: list[Message]) -> None:
+    """Messages of lifted items: what the assistant made, up to where someone else speaks, is one."""
     said: list[Part] = []
-    for index, item in enumerate(items):
-        field = f"input.{index}"
-        kind = as_object(item, field).get("type", "message" if "role" in item else "item_reference")
-        role, parts, residual = _lift_item(item, kind, field)
+    answers = False  # whether the message before is a tool's
+    for role, parts, residual in items:
         if role == "assistant":
-            said.extend(parts)
+            said += parts
             continue
         if said:
             into.append(Message(role="assistant", parts=tuple(said)))
-            said = []
+            said, answers = [], False
         if role == "system" and not into:
             residual = note(NAME, residual, first=True)
-        joined = role == "tool" and bool(into) and into[-1].role == "tool"
-        into.append(Message(role=role, parts=parts, joined=joined, residual=residual))
+        into.append(Message(role=role, parts=parts, joined=answers and role == "tool", residual=residual))
+        answers = role == "tool"
     if said:
         into.append(Message(role="assistant", parts=tuple(said)))
 
 
-def _lift_item(item: Json, kind: str, field: str) -> tuple[Role, tuple[Part, ...], Residual | None]:
+def _lift_item(item: Json) -> tuple[Role, tuple[Part, ...], Residual | None]:
+    kind = item.get("type", "message" if "role" in item else "item_reference")
+    if kind in _LIFT_RESULT:
+        return "tool", (_lift_result(item, kind),), None
     if kind == "message":
         role = item.get("role")
         if role == "assistant":
-            return "assistant", _lift_said(item, field), None
+            return "assistant", _lift_said(item), None
         if role not in ("user", "system", "developer"):
-            raise DialectError("is no role", field=f"{field}.role", value=role)
-        return role, _lift_content(item.get("content"), f"{field}.content"), rest(NAME, item, _MESSAGE)
-    if kind in _LIFT_RESULT:
-        return "tool", (_lift_result(item, kind, field),), None
-    part = lift_made(item, kind, field)
+            raise DialectError("is no role", field="role", value=role)
+        residual = rest(NAME, item, _MESSAGE) if len(item) > 2 else None
+        return role, _lift_content(item.get("content"), "content"), residual
+    part = lift_made(item, kind)
     if kind in _FROM_CLIENT:
         return "user", (part,), None
     return "tool" if kind.endswith("_output") or kind in _FROM_TOOLS else "assistant", (part,), None
 
 
-def lift_made(item: Json, kind: str, field: str) -> Part:
+def lift_made(item: Json, kind: str) -> Part:
     """A part that is an item of its own: a call, reasoning, or what the IR has no word for."""
     if kind == "function_call" or kind == "custom_tool_call":
-        text = "arguments" if kind == "function_call" else "input"
-        if isinstance(item.get(text), str) and isinstance(item.get("name"), str):
-            return ToolCall(
-                name=item["name"], arguments=item[text], id=item.get("call_id"), free=text == "input",
-                residual=rest(NAME, item, ("type", "name", text, "call_id")) or {NAME: {}},
-            )  # fmt: skip
+        get, text = item.get, "arguments" if kind == "function_call" else "input"
+        name, given, call = get("name"), get(text), get("call_id")
+        if isinstance(given, str) and isinstance(name, str):
+            usual = len(item) == 4 and call is not None
+            left = _MINE if usual else rest(NAME, item, {"type", "name", text, "call_id"}) or _MINE
+            return ToolCall(name=name, arguments=given, id=call, free=text == "input", residual=left)
     elif kind == "reasoning":
         return _lift_reasoning(item)
     return Opaque(type=kind, residual={NAME: item})
 
 
-def _lift_said(item: Json, field: str) -> tuple[Part, ...]:
+def _lift_said(item: Json) -> tuple[Part, ...]:
     content, left = item.get("content"), {k: v for k, v in item.items() if k not in ("role", "content")}
-    if isinstance(content, str):
-        return (Text(text=content, residual=note(NAME, None, item=left, string=True)),)
-    parts = list(_lift_content(content, f"{field}.content"))
+    if type(content) is str:
+        return (Text(text=content, residual={NAME: {"~item": left, "~string": True}}),)
+    parts = list(_lift_content(content, "content"))
     if not parts or not all(isinstance(part, Text | Refusal) for part in parts):
         return (Opaque(type="message", residual={NAME: item}),)
     parts[0] = msgspec.structs.replace(parts[0], residual=note(NAME, parts[0].residual, item=left))
@@ -212,7 +215,7 @@ def _lift_said(item: Json, field: str) -> tuple[Part, ...]:
 
 def _lift_reasoning(item: Json) -> Part:
     summary, content = item.get("summary"), item.get("content")
-    residual = rest(NAME, item, ("type", "summary", "content", "encrypted_content"))
+    residual = rest(NAME, item, {"type", "summary", "content", "encrypted_content"})
     for texts, kind in ((summary, "summary_text"), (content, "reasoning_text")):
         if texts is not None and not all(
             isinstance(each_, dict) and set(each_) == {"type", "text"} and each_["type"] == kind for each_ in texts
@@ -233,46 +236,46 @@ def _lift_reasoning(item: Json) -> Part:
 _LIFT_RESULT: Final = {"function_call_output": False, "custom_tool_call_output": True}
 
 
-def _lift_result(item: Json, kind: str, field: str) -> Part:
-    output = item.get("output")
-    residual = rest(NAME, item, ("type", "call_id", "output"))
+def _lift_result(item: Json, kind: str) -> Part:
+    call, output = item.get("call_id"), item.get("output")
+    if type(output) is str and len(item) == 3 and call is not None:
+        return ToolResult(call=call, free=_LIFT_RESULT[kind], content=(Text(text=output),))
+    residual = rest(NAME, item, {"type", "call_id", "output"})
     if output == []:
         residual = kept(NAME, residual, "output", [])
     return ToolResult(
-        call=item.get("call_id"), free=_LIFT_RESULT[kind], residual=residual,
-        content=() if output is None else _lift_content(output, f"{field}.output"),  # type: ignore[arg-type]
+        call=call, free=_LIFT_RESULT[kind], residual=residual,
+        content=() if output is None else _lift_content(output, "output"),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 def _lift_content(content: Any, field: str) -> tuple[Part, ...]:
-    if isinstance(content, str):
-        return (Text(text=content),)
-    return each(content, field, lift_content_part)
+    return (Text(text=content),) if type(content) is str else tuple(each(content, field, lift_content_part))
 
 
-def lift_content_part(wire: Json, field: str) -> Part:
+def lift_content_part(wire: Json) -> Part:
     """An entry of a message's or a tool result's content."""
     kind = wire.get("type")
     if kind == "input_text":
-        text = as_text(wire.get("text"), f"{field}.text")
-        return Text(text=text, residual=_LISTED if len(wire) == 2 else rest(NAME, wire, ("text",)))
+        text = as_text(wire.get("text"), "text")
+        return Text(text=text, residual=_LISTED if len(wire) == 2 else rest(NAME, wire, {"text"}))
     if kind == "output_text":
         annotations = wire.get("annotations")
-        residual = absent(NAME, rest(NAME, wire, ("type", "text", "annotations")), wire, ("annotations",))
+        residual = absent(NAME, rest(NAME, wire, {"type", "text", "annotations"}), wire, ("annotations",))
         return Text(
-            text=as_text(wire.get("text"), f"{field}.text"), residual=residual,
+            text=as_text(wire.get("text"), "text"), residual=residual,
             citations=None if annotations is None else tuple(map(lift_annotation, annotations)),
         )  # fmt: skip
     if kind == "refusal":
-        refusal = as_text(wire.get("refusal"), f"{field}.refusal")
-        return Refusal(text=refusal, residual=rest(NAME, wire, ("type", "refusal")))
+        refusal = as_text(wire.get("refusal"), "refusal")
+        return Refusal(text=refusal, residual=rest(NAME, wire, {"type", "refusal"}))
     if kind == "input_image":
         return _lift_image(wire)
     if kind == "input_file":
         return Media(
             medium="document", data=wire.get("file_data"), url=wire.get("file_url"), file=wire.get("file_id"),
             name=wire.get("filename"), detail=wire.get("detail"),
-            residual=rest(NAME, wire, ("type", "file_data", "file_url", "file_id", "filename", "detail")),
+            residual=rest(NAME, wire, {"type", "file_data", "file_url", "file_id", "filename", "detail"}),
         )  # fmt: skip
     return Opaque(type=str(kind), residual={NAME: wire})
 
@@ -284,7 +287,7 @@ def _lift_image(wire: Json) -> Part:
         kind, url = head[5:], None
     return Media(
         medium="image", type=kind, data=data, url=url, file=wire.get("file_id"), detail=wire.get("detail"),
-        residual=rest(NAME, wire, ("type", "image_url", "file_id", "detail")),
+        residual=rest(NAME, wire, {"type", "image_url", "file_id", "detail"}),
     )  # fmt: skip
 
 
@@ -293,7 +296,7 @@ def lift_annotation(wire: Any) -> Citation:
         return Citation(residual={NAME: {"~whole": wire}})
     return Citation(
         url=wire.get("url"), title=wire.get("title"), start=wire.get("start_index"), end=wire.get("end_index"),
-        residual=rest(NAME, wire, ("type", "url", "title", "start_index", "end_index")),
+        residual=rest(NAME, wire, {"type", "url", "title", "start_index", "end_index"}),
     )  # fmt: skip
 
 
@@ -454,18 +457,18 @@ def _lower_result(part: ToolResult) -> Json:
 # Tools and forms
 
 
-def _lift_tool(wire: Json, field: str) -> Tool:
+def _lift_tool(wire: Json) -> Tool:
     kind = wire.get("type")
     if kind == "function":
         return Tool(
             name=wire.get("name"), description=wire.get("description"), parameters=wire.get("parameters"),
             strict=wire.get("strict"),
-            residual=rest(NAME, wire, ("type", "name", "description", "parameters", "strict")),
+            residual=rest(NAME, wire, {"type", "name", "description", "parameters", "strict"}),
         )  # fmt: skip
     if kind == "custom":
         return Tool(
             name=wire.get("name"), description=wire.get("description"), free=True,
-            residual=rest(NAME, wire, ("type", "name", "description")),
+            residual=rest(NAME, wire, {"type", "name", "description"}),
         )  # fmt: skip
     return Tool(type=str(kind), residual={NAME: wire})
 
@@ -478,7 +481,7 @@ def _added(given: Any) -> tuple[Tool, ...]:
     for item in items:
         for tool in item.get("tools") or ():
             for one in tool.get("tools") or () if tool.get("type") == "namespace" else (tool,):
-                lifted = _lift_tool(one, "input.tools")
+                lifted = _lift_tool(one)
                 if lifted.type is None:
                     residual = note(NAME, lifted.residual, added=True)
                     found.append(msgspec.structs.replace(lifted, residual=residual))
@@ -526,7 +529,7 @@ def _lower_choice(choice: ToolChoice, out: Json) -> None:
 
 
 def _lift_thinking(wire: Json) -> Thinking:
-    residual = rest(NAME, wire, ("effort", "summary"))
+    residual = rest(NAME, wire, {"effort", "summary"})
     return Thinking(effort=wire.get("effort"), summary=wire.get("summary"), residual=residual or {NAME: {}})
 
 
@@ -538,11 +541,11 @@ def _lift_format(wire: Any) -> Format | None:
         return Format(
             type="schema", schema=wire.get("schema"), name=wire.get("name"), description=wire.get("description"),
             strict=wire.get("strict"),
-            residual=rest(NAME, wire, ("type", "schema", "name", "description", "strict")),
+            residual=rest(NAME, wire, {"type", "schema", "name", "description", "strict"}),
         )  # fmt: skip
     if kind not in ("text", "json_object"):
         raise DialectError("is no format", field="text.format.type", value=kind)
-    return Format(type="text" if kind == "text" else "json", residual=rest(NAME, wire, ("type",)))
+    return Format(type="text" if kind == "text" else "json", residual=rest(NAME, wire, {"type"}))
 
 
 def _lower_format(form: Format) -> Json:
@@ -569,8 +572,8 @@ _ECHO: Final = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
 
 def lift_response(wire: Json) -> ChatResponse:
     """Raises DialectError naming the field that is not of the dialect."""
-    residual = rest(NAME, wire, (*_RESPONSE, "object"))
-    parts = lift_output(as_list(wire.get("output"), "output"))
+    residual = rest(NAME, wire, _RESPONSE)
+    parts = lift_output(wire.get("output"))
     calls = any(isinstance(part, ToolCall) for part in parts)
     stop = lift_status(wire.get("status"), wire.get("incomplete_details"), calls)
     said = {key: wire[key] for key in ("status", "incomplete_details") if key in wire}
@@ -595,19 +598,16 @@ def lift_response(wire: Json) -> ChatResponse:
     )
 
 
-def lift_output(items: list[Any]) -> tuple[Part, ...]:
+def lift_output(items: Any) -> tuple[Part, ...]:
     """The parts of an answer's items."""
-    parts: list[Part] = []
-    for index, item in enumerate(items):
-        field = f"output.{index}"
-        kind = as_object(item, field).get("type", "message")
-        if kind == "message" and item.get("role") == "assistant":
-            parts.extend(_lift_said(item, field))
-        elif kind in _LIFT_RESULT:
-            parts.append(_lift_result(item, kind, field))
-        else:
-            parts.append(lift_made(item, str(kind), field))
-    return tuple(parts)
+    return tuple(chain.from_iterable(each(items, "output", _lift_output_item)))
+
+
+def _lift_output_item(item: Json) -> tuple[Part, ...]:
+    kind = item.get("type", "message")
+    if kind == "message" and item.get("role") == "assistant":
+        return _lift_said(item)
+    return (_lift_result(item, kind) if kind in _LIFT_RESULT else lift_made(item, str(kind)),)
 
 
 def _take_logprobs(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], tuple[Logprob, ...] | None, int | None]:
@@ -694,7 +694,7 @@ _IN, _OUT = "input_tokens_details", "output_tokens_details"
 def lift_usage(wire: Json) -> Usage:
     """`input_tokens` counts those that were read from a cache."""
     residual: Json = {}
-    known = ["input_tokens", "output_tokens", "total_tokens"]
+    known = {"input_tokens", "output_tokens", "total_tokens"}
     read: dict[str, Any] = {}
     for key, words in (
         (_IN, {"cached_tokens": "cached", "cache_write_tokens": "cache_written"}),
@@ -702,7 +702,7 @@ def lift_usage(wire: Json) -> Usage:
     ):
         inner = wire.get(key)
         if isinstance(inner, dict):
-            known.append(key)
+            known.add(key)
             read.update({field: inner.get(word) for word, field in words.items()})
             residual[f"~{key}"] = {k: v for k, v in inner.items() if v is None or k not in words}
     if left := rest(NAME, wire, known):
@@ -737,7 +737,7 @@ def lower_usage(usage: Usage) -> Json:
 def lift_error(wire: Any) -> Failure:
     if not isinstance(wire, dict):
         return Failure(message=str(wire), residual={NAME: {"~whole": wire}})
-    residual = absent(NAME, rest(NAME, wire, ("code", "message")), wire, ("message",))
+    residual = absent(NAME, rest(NAME, wire, {"code", "message"}), wire, ("message",))
     return Failure(message=str(wire.get("message", "")), code=wire.get("code"), residual=residual)
 
 

@@ -88,10 +88,10 @@ class Lifter:
                     left["response"]["~more"] = {k: response[k] for k in ("usage", "error") if response.get(k)}
             case {"type": "response.output_item.added", "item": {"type": str(made)} as item} if made in _MADE:
                 del left["item"]
-                self._begin(place, lift_made(item, made, "item"), deltas)
+                self._begin(place, lift_made(item, made), deltas)
             case {"type": "response.content_part.added", "part": {"type": "output_text" | "refusal"} as wire}:
                 del left["part"]
-                self._begin(part, lift_content_part(wire, "part"), deltas)
+                self._begin(part, lift_content_part(wire), deltas)
             case {"type": str(grown), "delta": str(text)} if grown in _GROWTH and self._knows(grown, place, part):
                 del left["delta"]
                 where = part if grown in ("response.output_text.delta", "response.refusal.delta") else place

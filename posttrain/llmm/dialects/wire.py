@@ -7,7 +7,7 @@ given as a string or as a list, a key left out) and never reach the wire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
 from posttrain.errors import UserError
@@ -18,11 +18,19 @@ ABSENT = "~absent"  # keys that the dialect usually writes and that were not the
 
 
 class DialectError(UserError):
-    """What came is not of the dialect. `field` is the path in it."""
+    """What came is not of the dialect. `field` is the path in it: each level that it passes through puts its own
+    place before it, so that no path is built where nothing is wrong."""
+
+    def within(self, place: str) -> DialectError:
+        """The same error, seen from outside of `place`."""
+        field = f"{place}.{self.field}" if self.field else place
+        return DialectError(self.problem, field=field, value=self.value, remedy=self.remedy)
 
 
-def rest(name: str, wire: Json, known: Collection[str]) -> Residual | None:
+def rest(name: str, wire: Json, known: Set[str]) -> Residual | None:
     """The residual of `wire`: keys that are not `known`, and nulls."""
+    if wire.keys() <= known and None not in wire.values():
+        return None
     left = {key: value for key, value in wire.items() if value is None or key not in known}
     return {name: left} if left else None
 
@@ -93,12 +101,23 @@ def as_text(value: Any, field: str) -> str:
     return value
 
 
-def each(values: Any, field: str, lift: Callable[[Json, str], T]) -> tuple[T, ...]:
-    """`lift` of each object of a list, with its path."""
-    return tuple(
-        lift(as_object(value, f"{field}.{index}"), f"{field}.{index}")
-        for index, value in enumerate(as_list(values, field))
-    )
+def each(values: Any, field: str, lift: Callable[[Json], T]) -> list[T]:
+    """`lift` of each object of a list."""
+    listed = as_list(values, field)
+    try:
+        return [lift(value) for value in listed]
+    except (DialectError, TypeError, AttributeError):  # which one of them?
+        return _carefully(listed, field, lift)
+
+
+def _carefully(values: list[Any], field: str, lift: Callable[[Json], T]) -> list[T]:
+    found: list[T] = []
+    try:
+        for value in values:
+            found.append(lift(as_object(value, "")))
+    except DialectError as problem:
+        raise problem.within(f"{field}.{len(found)}") from None
+    return found
 
 
 def coded(table: Mapping[str, T], wire: Any, other: T) -> T | None:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from posttrain.llmm.dialects import dialect
+from posttrain.llmm.dialects.wire import DialectError
 from tests.llmm.dialects.roots import EVENTS, REQUESTS, RESPONSES
 from tests.llmm.dialects.sdk import Object, examples, values
 
@@ -77,3 +78,28 @@ def test_lifting_leaves_the_wire_as_it_was(name: str, data: st.DataObject) -> No
     it.lower_request(lifted)["model"] = "changed"
     it.lower_request(lifted)
     assert repr(wire) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "wire", "field"),
+    [
+        ("openai_chat", {"messages": {}}, "messages"),
+        ("openai_chat", {"messages": [{"role": "user", "content": "hi"}, 5]}, "messages.1"),
+        ("openai_chat", {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
+         "messages.0.content.0.text"),
+        ("openai_chat", {"messages": [{"role": "assistant", "tool_calls": [{"type": "function", "function": {}}]}]},
+         "messages.0.tool_calls.0.function.name"),
+        ("openai_responses", {"input": ["hi"]}, "input.0"),
+        ("openai_responses", {"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
+         "input.0.content.0.text"),
+        ("anthropic_messages", {"messages": [{"role": "user", "content": [
+            {"type": "text", "text": "hi"}, {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text"}]}
+        ]}]}, "messages.0.content.1.content.0.text"),
+        ("anthropic_messages", {"messages": [{"role": "tool", "content": ""}]}, "messages.0.role"),
+        ("google_genai", {"contents": [{"role": "user", "parts": [{"text": "hi"}, None]}]}, "contents.0.parts.1"),
+    ],
+)  # fmt: skip
+def test_what_is_not_of_the_dialect_is_named_by_its_path(name: str, wire: Any, field: str) -> None:
+    with pytest.raises(DialectError) as refused:
+        dialect(name).lift_request(wire)
+    assert refused.value.field == field
