@@ -58,7 +58,10 @@ class StepContext:
         return path.relative_to(self.workspace).as_posix()
 
     def log(self, step: int, **metrics: float) -> None:
-        """Append one point of each metric (a loss curve, say) to `metrics.jsonl`."""
+        """Append one point of each metric (a loss curve, say) to `metrics.jsonl`.
+
+        What an earlier start of the step drew is still there: only the step knows how much of it holds.
+        """
         entry: dict[str, Any] = {"time": round(time.time(), 3), "step": step} | metrics
         with open(self.directory / METRICS, "a", encoding="utf-8") as out:
             out.write(json.dumps(entry) + "\n")

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from posttrain.contract import record as records
 from posttrain.contract.config import json_object, resolve, to_plain
-from posttrain.contract.context import METRICS, StepContext
+from posttrain.contract.context import StepContext
 from posttrain.contract.files import write_atomic
 from posttrain.contract.progress import FILE as PROGRESS
 from posttrain.contract.ref import Ref
@@ -91,7 +91,8 @@ def _run(spec: StepSpec, arguments: argparse.Namespace) -> None:
         _write_outputs(arguments.outputs or context.directory / "outputs", found.outputs)
         return
 
-    _forget_other_requests(context.directory, wanted.request)
+    for stale in (records.FILE, PROGRESS):
+        (context.directory / stale).unlink(missing_ok=True)
     started = time.time()
     outputs = asdict(import_module(f"{spec.package}.run").run(context, inputs, config))
     ended = time.time()
@@ -106,16 +107,6 @@ def _run(spec: StepSpec, arguments: argparse.Namespace) -> None:
     record.write(context.directory)
     if spec.tracked and os.environ.get("POSTTRAIN_TRACKING") != "off":
         import_module("posttrain.tracking").track(context, record)
-
-
-def _forget_other_requests(directory: Path, request: str) -> None:
-    """Remove what an earlier start with another request left; one that is resumed keeps its curves."""
-    marker = directory / "request"
-    (directory / records.FILE).unlink(missing_ok=True)
-    if not marker.exists() or marker.read_text() != request:
-        for stale in (PROGRESS, METRICS):
-            (directory / stale).unlink(missing_ok=True)
-        write_atomic(marker, request)
 
 
 def parse_inputs(spec: StepSpec, given: list[str]) -> Any:

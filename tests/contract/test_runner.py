@@ -231,11 +231,15 @@ def test_a_step_that_is_told_to_stop_stops(step: Step) -> None:
     assert not (step.directory / "record.json").exists()
 
 
-def test_a_killed_step_is_resumed_with_its_curves(step: Step) -> None:
+@pytest.mark.parametrize("then", ["before", "after"])
+def test_a_killed_step_is_resumed_with_its_curves(step: Step, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    """In another environment, or by other code, too: a checkpoint still holds, and only the step knows from where."""
+    monkeypatch.setenv("POSTTRAIN_ENV_DIGEST", "before")
     process = step.start(mode="wait")
     assert process.stdout is not None and process.stdout.readline() == "waiting\n"
     process.kill()
     process.communicate(timeout=20)
+    monkeypatch.setenv("POSTTRAIN_ENV_DIGEST", then)
     process = step.start(mode="wait")
     assert process.stdout is not None and process.stdout.readline() == "waiting\n"
     process.kill()
