@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from lance.optimize import Compaction
-
 from posttrain.lakestream import changes, metrics, upkeep
 from posttrain.lakestream.commit import Patience, commit, read_controls
 from posttrain.lakestream.contention import alone
@@ -52,7 +50,7 @@ class Keeper:
         if version < self._due_at or (self._thread is not None and self._thread.is_alive()):
             return
         self._due_at = version + max(1, self._policy.every_commits // 4)
-        self._thread = threading.Thread(target=self._maintain, name="lakestream-upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._maintain, name="lakestream-upkeep")  # a process ends after it
         self._thread.start()
 
     def _maintain(self) -> None:
@@ -89,20 +87,15 @@ def maintain(
 
 def _compact(table: Table, policy: Policy, done: Upkeep, patience: Patience) -> None:
     """Merge small data fragments. Lance refuses the commit where one of them is gone, so a late run does no harm."""
-    controls = read_controls(table, patience)
-    spared = upkeep.not_to_compact(controls, table.spans(), policy)
-    with answers(table.uri):
-        dataset = table.dataset
-        plan = Compaction.plan(
-            dataset, {"target_rows_per_fragment": policy.small_rows, "excluded_fragment_ids": spared, "num_threads": 1}
-        )
-        if not plan.num_tasks():
-            return
-        results = [task.execute(dataset) for task in plan.tasks]
-        with alone(table.uri):  # among quick producers it would never have its turn
-            found = Compaction.commit(dataset.checkout_version(dataset.version), results)
-    done.compacted_fragments = found.fragments_removed
-    emit("compacted", name_of(table.uri), fragments=found.fragments_removed, into=found.fragments_added)
+    read_controls(table, patience)
+    groups = upkeep.to_compact(table.spans(), policy, table.indexed())
+    if not groups:
+        return
+    merged = [table.stage_merged(group) for group in groups]
+    with alone(table.uri):  # among quick producers it would never have its turn
+        table.replace(groups, merged)
+    done.compacted_fragments = sum(map(len, groups))
+    emit("compacted", name_of(table.uri), fragments=done.compacted_fragments, into=len(groups))
 
 
 def _index(table: Table, policy: Policy, done: Upkeep, patience: Patience) -> None:

@@ -6,8 +6,9 @@ began before the removal can land after it: Lance looks for conflicts among the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from posttrain.lakestream.changes import lowest
 from posttrain.lakestream.controls import Controls, Mark
@@ -66,10 +67,27 @@ def removable_version(marks: Sequence[Mark], now: float, keep: float) -> int:
     return max((mark.version for mark in marks if mark.at <= now - keep), default=0)
 
 
-def not_to_compact(controls: Controls, spans: Sequence[Span], policy: Policy) -> list[int]:
-    """Fragments that compaction must leave: every control, and data that is big enough."""
-    big = [s.fragment for s in spans if s.rows >= policy.small_rows or s.bytes >= policy.small_bytes]
-    return sorted([held.fragment for held in controls.all()] + big)
+def to_compact(
+    spans: Sequence[Span], policy: Policy, indexed: Mapping[int, Hashable] = MappingProxyType({})
+) -> list[tuple[Span, ...]]:
+    """Groups of small fragments to make one of each: neighbours in the order of row ids, up to the policy's size.
+
+    Merged in that order, row ids stay runs that a version's manifest holds in few bytes. `indexed` says for a
+    fragment which indexes cover it; a group is of one kind, because an index covers a merged fragment or does not.
+    """
+    groups: list[list[Span]] = [[]]
+    rows = size = 0
+    kind: Hashable = None
+    for span in sorted(spans, key=lambda span: span.first):
+        small = span.rows < policy.small_rows and span.bytes < policy.small_bytes
+        if not small or indexed.get(span.fragment) != kind or rows >= policy.small_rows or size >= policy.small_bytes:
+            groups.append([])
+            rows = size = 0
+        kind = indexed.get(span.fragment)
+        if small:
+            groups[-1].append(span)
+            rows, size = rows + span.rows, size + span.bytes
+    return [tuple(group) for group in groups if len(group) > 1]
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def test_describe_and_lag_show_everyone(uri: str) -> None:
 def test_maintain_and_verify(uri: str) -> None:
     for i in range(5):
         command("append", uri, "-", typed=lines(i, 1))
-    assert "4 fragments compacted to leave 2, 0 rows and" in command("maintain", uri, "--keep", 0)
+    assert "5 fragments compacted to leave 1, 0 rows and" in command("maintain", uri, "--keep", 0)
     assert command("verify", uri) == "sound\n"
     wrong = command("verify", uri, "--producer", "producer", "--sequence", "seq")
     assert wrong == "there are rows of 'a', which is no producer of this stream\n" + (

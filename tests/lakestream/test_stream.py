@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -341,6 +343,21 @@ def test_upkeep_in_a_producer_keeps_fragments_and_versions_few(stream: Stream) -
     described = stream.describe()
     assert described.fragments < 40 and described.versions < 10
     assert described.maintained_at > 0
+    assert stream.verify(COLUMNS) == []
+
+
+def test_a_process_may_end_while_its_upkeep_is_at_work(stream: Stream) -> None:
+    program = """
+import sys, threading
+from posttrain.lakestream import Policy, Stream, events
+producer = Stream.open(sys.argv[1]).producer("a", upkeep=Policy(every_commits=1, keep_versions=0))
+at_work = threading.Event()
+with events.listen(lambda event: at_work.set() if event.name == "compacted" else None):
+    while not at_work.is_set():
+        i = producer.cursor or 0
+        producer.append([{"producer": "a", "seq": i}], i + 1)
+"""
+    subprocess.run([sys.executable, "-c", program, stream.uri], check=True, timeout=60)
     assert stream.verify(COLUMNS) == []
 
 

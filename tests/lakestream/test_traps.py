@@ -5,6 +5,7 @@ The first half of each test is Lance's behaviour: when it changes with a release
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from lance.optimize import Compaction
 from posttrain.lakestream import Policy, ProducerFenced, Stream, StreamDamaged, changes
 from posttrain.lakestream.events import Event, listen
 from posttrain.lakestream.table import Conflict
+from posttrain.lakestream.upkeep import to_compact
 from tests.lakestream.worker import rows
 
 AT_ONCE = Policy(keep_versions=0)
@@ -132,21 +134,42 @@ def test_compaction_spares_the_controls_that_lance_would_merge(tmp_path: Path, s
     assert stream.verify(COLUMNS) == []
 
 
-def test_a_late_compaction_is_refused_when_its_fragments_are_gone(stream: Stream) -> None:
+@pytest.mark.parametrize("other", [AT_ONCE, Policy(keep_versions=0, small_rows=3)])
+def test_a_late_compaction_is_refused_when_any_of_its_fragments_is_gone(stream: Stream, other: Policy) -> None:
+    """Also where another maintainer, for whom the first of them is big, has left it as it was."""
     producer = stream.producer("a")
-    for i in range(6):
-        producer.append(rows("a", i, 1), i + 1)
-    late = lance.dataset(stream.uri)
-    spared = [held.fragment for held in stream._controls().all()]
-    plan = Compaction.plan(late, {"excluded_fragment_ids": spared})
-    results = [task.execute(late) for task in plan.tasks]
-    stream.maintain(AT_ONCE)
+    for first, count in ((0, 3), (3, 1), (4, 1), (5, 1)):
+        producer.append(rows("a", first, count), first + count)
+    late = stream._table.fork()
+    late.refresh()
+    groups = to_compact(late.spans(), Policy())
+    merged = [late.stage_merged(group) for group in groups]
+    stream.maintain(other)
     producer.append(rows("a", 6, 1), 7)
-    stream.maintain(AT_ONCE)
-    with pytest.raises(OSError, match=r"conflict"):
-        Compaction.commit(late, results)
+    stream.maintain(other)
+    with pytest.raises(Conflict):
+        late.replace(groups, merged)
     assert numbers(stream) == list(range(7))
     assert stream.verify(COLUMNS) == []
+
+
+def test_a_version_keeps_no_word_of_each_commit_that_was_compacted(tmp_path: Path, stream: Stream) -> None:
+    dataset = plain(tmp_path / "plain")
+    for i in range(20):
+        dataset = lance.write_dataset(rows("a", i, 1), dataset, mode="append")
+    dataset.optimize.compact_files()
+    (fragment,) = lance.dataset(str(tmp_path / "plain")).get_fragments()
+    assert len(json.loads(fragment.metadata.created_at_version_meta.json())["inline"]) > 20 * 8, "Lance's own does"
+
+    producer, sizes = stream.producer("a"), []
+    for i in range(300):
+        producer.append(rows("a", i, 1), i + 1)
+        if i % 50 == 49:
+            stream.maintain(AT_ONCE)
+            manifests = Path(stream.uri, "_versions").glob("*.manifest")
+            sizes.append(min(manifests, key=lambda path: path.name).stat().st_size)  # the newest: numbers count down
+    assert (sizes[-1] - sizes[0]) / 250 < 1, "bytes for a commit"
+    assert numbers(stream) == list(range(300))
 
 
 def test_a_tag_is_reported_and_hinders_neither_clean_up_nor_fencing(stream: Stream) -> None:

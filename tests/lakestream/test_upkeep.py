@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from posttrain.lakestream import Policy, StreamError
 from posttrain.lakestream.controls import ConsumerControl, Controls, Group, Held, Mark, StreamControl, UpkeepControl
 from posttrain.lakestream.offsets import Span
-from posttrain.lakestream.upkeep import is_due, marks_to_keep, not_to_compact, removable_version, removal
+from posttrain.lakestream.upkeep import is_due, marks_to_keep, removable_version, removal, to_compact
 
 NOW = 1000.0
 marks = st.lists(st.tuples(st.floats(0, NOW), st.integers(1, 500), st.integers(0, 300)), max_size=12).map(
@@ -72,10 +72,24 @@ def test_without_retention_nothing_is_removed() -> None:
     assert removal(controls((Mark(0, 1, 99),), {"g": [99]}), [Span(0, 0, 9, 10, 1)], NOW, Policy()) is None
 
 
-def test_compaction_leaves_controls_and_what_is_big_enough() -> None:
-    data = [Span(1, 0, 9, 10, 100), Span(2, 10, 99, 90, 100), Span(3, 100, 109, 10, 9000)]
-    policy = Policy(small_rows=50, small_bytes=5000)
-    assert not_to_compact(controls((), {"g": [0]}), data, policy) == [2, 3, 50, 90, 91]
+@given(spans, st.integers(1, 60), st.dictionaries(st.integers(0, 9), st.sampled_from("xy")))
+def test_compaction_merges_small_neighbours_of_one_kind(data, small: int, indexed: dict[int, str]) -> None:
+    groups = to_compact(data, Policy(small_rows=small), indexed)
+    merged = [span for group in groups for span in group]
+    assert len(set(merged)) == len(merged), "each at most once"
+    assert all(span.rows < small for span in merged)
+    order = sorted(data, key=lambda span: span.first)
+    for group in groups:
+        begin = order.index(group[0])
+        assert list(group) == order[begin : begin + len(group)] and len(group) > 1
+        assert len({indexed.get(span.fragment) for span in group}) == 1
+        assert sum(span.rows for span in group[:-1]) < small, "no bigger than it needs to be not to be small"
+
+
+def test_compaction_takes_all_that_is_small_at_once() -> None:
+    data = [Span(7, 20, 29, 10, 100), Span(8, 0, 9, 10, 100), Span(9, 10, 19, 10, 100), Span(3, 30, 39, 10, 9000)]
+    (group,) = to_compact(data, Policy(small_rows=50, small_bytes=5000))
+    assert [span.fragment for span in group] == [8, 9, 7], "in the order of row ids"
 
 
 def test_a_run_is_due_after_so_many_versions() -> None:
