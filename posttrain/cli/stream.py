@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -130,15 +130,20 @@ def append(
     The cursor counts the rows, so a name stands for one file. From stdin all rows are appended.
     """
     from posttrain.lakestream import BadRow
+    from posttrain.lakestream.rows import conform
 
     name = producer or ("stdin" if file == "-" else Path(file).name)
     batches = _batches(file)
-    writer = _open(uri, option).producer(name)
+    opened = _open(uri, option)
+    begin = list(islice(batches, 1))
+    for rows in begin:  # before a producer is made for a file that is none of this stream's
+        conform(rows, opened.schema)
+    writer = opened.producer(name)
     done = writer.cursor or 0
     if not isinstance(done, int):
         raise UserError("its cursor is no count of rows", field="--producer", value=name, remedy="give another name")
     skip, count = 0 if file == "-" else done, 0
-    for batch in batches:
+    for batch in chain(begin, batches):
         size = len(batch)
         if count + size > skip:
             first = max(0, skip - count)

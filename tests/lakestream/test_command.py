@@ -133,7 +133,9 @@ def test_a_file_that_is_not_what_it_says_is_one_line(uri: str, tmp_path: Path) -
         with pytest.raises(UserError) as problem:
             command("append", uri, tmp_path / name)
         assert line in str(problem.value)
-    assert Stream.open(uri).snapshot().rows == 2500, "the batch before the bad row"
+    found = Stream.open(uri).describe()
+    assert found.rows == 2500, "the batch before the bad row"
+    assert [producer.name for producer in found.producers] == ["long.jsonl"], "none for a file that does not fit"
 
 
 def test_a_stream_without_consumers_says_so(uri: str) -> None:
