@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from posttrain.lakestream import changes, metrics, upkeep
+from posttrain.lakestream import changes, compaction, metrics, upkeep
 from posttrain.lakestream.commit import Patience, commit, read_controls
 from posttrain.lakestream.contention import alone
 from posttrain.lakestream.controls import Controls, Mark
@@ -88,12 +88,12 @@ def maintain(
 def _compact(table: Table, policy: Policy, done: Upkeep, patience: Patience) -> None:
     """Merge small data fragments. Lance refuses the commit where one of them is gone, so a late run does no harm."""
     read_controls(table, patience)
-    groups = upkeep.to_compact(table.spans(), policy, table.indexed())
+    groups = upkeep.to_compact(table.spans(), policy, compaction.indexed(table))
     if not groups:
         return
-    merged = [table.stage_merged(group) for group in groups]
+    merged = [compaction.stage(table, group) for group in groups]
     with alone(table.uri):  # among quick producers it would never have its turn
-        table.replace(groups, merged)
+        compaction.put(table, groups, merged)
     done.compacted_fragments = sum(map(len, groups))
     emit("compacted", name_of(table.uri), fragments=done.compacted_fragments, into=len(groups))
 

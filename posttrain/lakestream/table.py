@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final
 
@@ -229,43 +229,6 @@ class Table:
         # Lance numbers new fragments in their order, so they are the last ones of this version
         new = list(self._dataset.fragment_ids())[-len(controls) - len(data) :] if controls else []
         return Landed(self._dataset.version, tuple(new[: len(controls)]))
-
-    def indexed(self) -> dict[int, frozenset[str]]:
-        """The indexes that cover a fragment, by fragment; those that none covers are left out. Raises Unanswered."""
-        with answers(self.uri):
-            indexes = self._dataset.describe_indices()
-        covered: dict[int, frozenset[str]] = {}
-        for index in indexes:
-            for fragment in {fragment for segment in index.segments for fragment in segment.fragment_ids}:
-                covered[fragment] = covered.get(fragment, frozenset()) | {index.name}
-        return covered
-
-    def stage_merged(self, group: Sequence[Span]) -> FragmentMetadata:
-        """One fragment with the rows of `group` in its order, under the ids that they have. Raises Unanswered.
-
-        Which version a row came with is not kept: Lance would hold that for each commit in every manifest, and
-        the offsets say more.
-        """
-        ids = np.concatenate([self.stored_ids(span) for span in group])
-        with answers(self.uri):
-            rows = self._dataset.scanner(
-                columns=self.identity.schema.names, fragments=[self.fragment(span.fragment) for span in group]
-            ).to_reader()  # fmt: skip
-            (merged,) = write_fragments(rows, self._dataset, mode="append", max_rows_per_file=len(ids))
-        assert merged.physical_rows == len(ids)
-        return replace(merged, row_id_meta=RowIdSequence(pa.array(ids)).to_inline_metadata())
-
-    def replace(self, groups: Sequence[Sequence[Span]], merged: Sequence[FragmentMetadata]) -> None:
-        """Commit `merged` in place of `groups`. Raises Conflict where a fragment of theirs is gone; Unanswered."""
-        metadata = self._metadata()
-        operation = LanceOperation.Rewrite([
-            LanceOperation.RewriteGroup([metadata[span.fragment] for span in group], [fragment])
-            for group, fragment in zip(groups, merged, strict=True)
-        ], [])  # fmt: skip
-        with answers(self.uri):
-            self._dataset = LanceDataset.commit(
-                self._dataset, operation, read_version=self._dataset.version, commit_message="compact"
-            )
 
     def row_id(self, fragment: int) -> int:
         """The row id of a control's one row."""

@@ -16,7 +16,7 @@ from lance import LanceDataset, LanceOperation
 from lance.fragment import write_fragments
 from lance.optimize import Compaction
 
-from posttrain.lakestream import Policy, ProducerFenced, Stream, StreamDamaged, changes
+from posttrain.lakestream import Policy, ProducerFenced, Stream, StreamDamaged, changes, compaction
 from posttrain.lakestream.events import Event, listen
 from posttrain.lakestream.table import Conflict
 from posttrain.lakestream.upkeep import to_compact
@@ -143,12 +143,12 @@ def test_a_late_compaction_is_refused_when_any_of_its_fragments_is_gone(stream: 
     late = stream._table.fork()
     late.refresh()
     groups = to_compact(late.spans(), Policy())
-    merged = [late.stage_merged(group) for group in groups]
+    merged = [compaction.stage(late, group) for group in groups]
     stream.maintain(other)
     producer.append(rows("a", 6, 1), 7)
     stream.maintain(other)
     with pytest.raises(Conflict):
-        late.replace(groups, merged)
+        compaction.put(late, groups, merged)
     assert numbers(stream) == list(range(7))
     assert stream.verify(COLUMNS) == []
 
