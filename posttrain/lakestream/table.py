@@ -306,9 +306,10 @@ def answers(uri: str) -> Iterator[None]:
             raise _refused(uri, problem) from problem
         if any(sign in text for sign in _MISUSE):
             raise
-        if isinstance(problem, ValueError) and not any(sign in text for sign in ("not found", "LanceError(IO)")):
+        lower = text.lower()
+        if isinstance(problem, ValueError) and not any(sign in lower for sign in ("not found", "lanceerror(io)")):
             raise  # else a version or file that was cleaned up meanwhile, or an answer lost in a scan
-        if "conflict" in text.lower():
+        if "conflict" in lower:
             raise Conflict(text) from problem
         raise Unanswered(text) from problem
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 import threading
@@ -157,6 +158,26 @@ def test_a_consumer_resumes_from_its_offset_and_reads_as_many_rows_as_asked(stre
     assert one["seq"].to_pylist() + numbers([resumed.poll()]) == list(range(30))
     assert resumed.poll().num_rows == 0 and not resumed.ended
     assert resumed.offset > first.offset
+
+
+@pytest.mark.parametrize("letters", [1, 2000])
+def test_readers_go_on_when_files_are_cleaned_up_under_them(store: Store, letters: int) -> None:
+    """Lance reads small files at once and large ones as it goes, and says in other words that one is gone."""
+    stream = Stream.create(store.uri(f"cleaned-{letters}"), SCHEMA, storage_options=store.options, timeout=20)
+    producer, chosen = stream.producer("a"), random.Random(letters)
+    for i in range(5):
+        texts = [chosen.randbytes(letters).hex() for _ in range(100)]
+        producer.append(rows("a", 100 * i, 100).set_column(2, "text", pa.array(texts)), i + 1)
+    consumer, snapshot = stream.consumer(max_rows=30), stream.snapshot()
+    batches = snapshot.to_batches(batch_size=30)
+    read = [consumer.poll()]
+    scanned = [next(batches)]
+    assert snapshot.take([7, 450])["seq"].to_pylist() == [7, 450]
+    stream.maintain(Policy(keep_versions=0))
+    while (more := consumer.poll()).num_rows:
+        read.append(more)
+    assert numbers(read) == numbers([*scanned, *batches]) == list(range(500))
+    assert snapshot.take([7, 450])["seq"].to_pylist() == [7, 450]
 
 
 def test_a_new_group_may_begin_at_the_end_and_keeps_its_watermark(stream: Stream) -> None:
