@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2 * SECONDS)]
 
 BEHAVIOURS = Path(__file__).parent / "behaviours"
 MANIFESTS = sorted(BEHAVIOURS.glob("*.yaml"))
-REASONS = tomllib.loads((BEHAVIOURS / "differences.toml").read_text())["differs"]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +43,5 @@ def verdicts(
 
 @pytest.mark.parametrize("name", [one.stem for one in MANIFESTS])
 def test_both_engines_do_the_same(verdicts: dict[str, Verdict], name: str) -> None:
-    if reason := REASONS.get(f"behaviours/{name}"):
-        pytest.xfail(reason)
     assert verdicts[name].kind == "agrees", "\n".join(explanations([verdicts[name]]))
     assert not verdicts[name].outcome.refused

@@ -61,9 +61,8 @@ class SuspendBody(Body):
                 self.run.state.change(node, {"outputs": {"parameters": supplied}})
         if node["phase"] in FULFILLED:
             return
-        shutdown = self.run.shutdown
-        if shutdown and not (self.call.on_exit and shutdown == "Stop"):
-            self.run.state.mark(self.name, "Failed", f"Stopped with strategy '{shutdown}'")
+        if self.run.stopped(self.call):
+            self.run.state.mark(self.name, "Failed", f"Stopped with strategy '{self.run.shutdown}'")
             return
         if self.run.interruptions.overdue() and not self.call.on_exit:
             self.run.state.mark(self.name, "Failed", DEADLINE)

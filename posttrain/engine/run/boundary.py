@@ -121,7 +121,7 @@ class Boundary(Body):
         raise NotImplementedError
 
     def shut_down(self) -> None:
-        """The workflow was stopped: what waits never starts."""
+        """The workflow is being stopped: look a last time at what is due."""
         raise NotImplementedError
 
     def check_fail_fast(self) -> None:

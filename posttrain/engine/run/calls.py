@@ -184,6 +184,8 @@ class Call:
         limit = self.run.spec.get("parallelism")
         if node is not None and (node["phase"] == "Running" or (node["phase"] in ACTIVE and self.body is not None)):
             return  # it has started, maybe under an engine before this one
+        if self.run.stopped(self):
+            return  # it ends as it starts
         if limit is not None and state.active_pods() >= limit and (node is None or node["type"] != POD):
             raise LimitReached
         if boundary is None or (node is not None and node["phase"] in ACTIVE):

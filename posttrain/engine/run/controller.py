@@ -167,6 +167,10 @@ class Controller:
     def may_run_exit_handlers(self) -> bool:
         return self.shutdown != "Terminate"
 
+    def stopped(self, call: Call) -> bool:
+        """Whether the workflow was told to end, and this call with it: a Stop spares exit handlers."""
+        return bool(self.shutdown) and not (call.on_exit and self.may_run_exit_handlers())
+
     def release_later(self) -> None:
         """Something ended: what parallelism held back may start."""
         if self.limited:

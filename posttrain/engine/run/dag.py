@@ -147,7 +147,7 @@ class DagBody(Boundary):
     def after(self, task: str) -> None:
         """Hooks first; once they and the task are over, those that depend on it."""
         node = self.task_node(task)
-        if node is None:
+        if node is None or self.run.interruptions.cut_off(node):
             return
         fan = self.fans.get(task)
         if fan is not None and fan.open and exit_hook(self.plan.tasks[task], {}):
@@ -177,7 +177,10 @@ class DagBody(Boundary):
             return
         targets = [(self.run.state.id_of(self.name_of(one)), self.plan.tasks[one]) for one in self.plan.targets]
         fail_fast = self.template["dag"].get("failFast") is not False
-        phase = "Failed" if self.run.shutdown else assess(node, targets, self.run.state.nodes.get, fail_fast=fail_fast)
+        if self.run.stopped(self.call):
+            phase = "Failed"
+        else:
+            phase = assess(node, targets, self.run.state.nodes.get, fail_fast=fail_fast)
         if phase == "Running":
             return
         self.outbound([one for one in (self.task_node(name) for name in self.plan.targets) if one is not None])
@@ -209,6 +212,6 @@ class DagBody(Boundary):
             self.finish("Failed", FAILED_FAST)
 
     def shut_down(self) -> None:
-        """The workflow is being stopped: what has not started never will."""
-        self.limited.clear()
-        self.run.agenda.soon_once(self, self.advance)
+        """The workflow is being stopped: what follows on nodes that have ended is looked at a last time."""
+        self.release()
+        self.advance()

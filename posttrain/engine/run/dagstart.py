@@ -50,7 +50,7 @@ class TaskStart:
     def begin(self, task: str) -> None:
         needs = self.plan.needs[task]
         found = {name: self.dag.task_node(name) for name in needs.names}
-        if any(node is None or not fulfilled(node) or not self._hooks_over(node) for node in found.values()):
+        if not all(node is not None and self._over(node) for node in found.values()):
             return
         if needs.logic:
             words = {name: results(node, self.dag.items_of) for name, node in found.items() if node is not None}
@@ -78,8 +78,10 @@ class TaskStart:
         self._hang(task, self._new(self.dag.name_of(task), FAN, "Running", task))
         self._fan_out(task, items)
 
-    def _hooks_over(self, node: Node) -> bool:
-        return all(fulfilled(one) for one in self.run.state.children(node) if hooked(one))
+    def _over(self, node: Node) -> bool:
+        """Whether what depends on a task's node may be looked at: it and its hooks have ended, and no stop ended it."""
+        hooks_over = all(fulfilled(one) for one in self.run.state.children(node) if hooked(one))
+        return fulfilled(node) and hooks_over and not self.run.interruptions.cut_off(node)
 
     def _resolve(self, task: str) -> JSON | None:
         """The task with what it refers to filled in; None where that cannot be (the task then says why)."""

@@ -64,8 +64,8 @@ class Hooks:
         if self.exit is not None and ended(node) and self.run.may_run_exit_handlers():
             called = f"{self.name}.onExit"
             due = called in self.calls or not self.exit.get("expression") or self._true(self.exit, node)
-            if due:
-                self._start(called, self.exit, node, on_exit=True)
+            if due:  # that of a step which a stop ended is not spared either
+                self._start(called, self.exit, node, on_exit=not self.run.interruptions.cut_off(node))
         if self._trouble is not None:
             trouble, self._trouble = self._trouble, None
             raise trouble

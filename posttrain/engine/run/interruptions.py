@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from posttrain.engine.nodes import ACTIVE, FULFILLED
+from posttrain.engine.nodes import ACTIVE, BAD, DAG, FULFILLED, POD, STEPS, SUSPEND, Node
 from posttrain.engine.run.bodies import DEADLINE
 from posttrain.engine.run.errors import LimitReached, TemplateError
 from posttrain.engine.run.opening import LOCK_SECONDS
@@ -14,6 +15,11 @@ from posttrain.engine.run.opening import LOCK_SECONDS
 if TYPE_CHECKING:
     from posttrain.engine.run.calls import Call
     from posttrain.engine.run.controller import Controller
+
+
+def cut_off_by(strategy: str) -> str:
+    """The message of a pod that a stop ended."""
+    return f"workflow shutdown with strategy:  {strategy}"
 
 
 class Interruptions:
@@ -61,19 +67,37 @@ class Interruptions:
         run = self.run
         run.spec["shutdown"] = strategy
         self.state.set_part("spec", shutdown=strategy)
-        spared = strategy == "Stop"
         for body in list(run.machine.bodies()):
-            if not (spared and body.call.on_exit):
-                body.end(f"workflow shutdown with strategy:  {strategy}")
+            if run.stopped(body.call):
+                body.end(cut_off_by(strategy))
         for suspended in list(run.suspended_bodies.values()):
-            if not (spared and suspended.call.on_exit):
+            if run.stopped(suspended.call):
                 suspended.end("Failed", f"Stopped with strategy '{strategy}'")
         self._fail_waiting(f"workflow shutdown with strategy: {strategy}")
-        for boundary in list(run.boundaries.values()):
-            if not boundary.over and not (spared and boundary.call.on_exit):
+        for boundary in reversed(list(run.boundaries.values())):  # what is inside first: its end is seen outside
+            if not boundary.over and run.stopped(boundary.call):
                 boundary.shut_down()
         self._go_on()  # a suspended run ends, too
         run.agenda.cut_waits_short()
+
+    def cut_off(self, node: Node) -> bool:
+        """Whether a stop ended pods of this node. In a DAG nothing follows on such a node, nor does its hook run: the
+        controller fails a DAG that is stopped before its pods have told how they ended. Nested DAGs are followed."""
+        if not self.run.shutdown or node["phase"] not in BAD or node["type"] in (DAG, SUSPEND):
+            return False
+        if node["type"] == POD:
+            return node.get("message") == cut_off_by(self.run.shutdown)
+        inside = self._last_group(node) if node["type"] == STEPS else node
+        return any(self.cut_off(one) for one in self.state.children(inside))
+
+    def _last_group(self, steps: Node) -> Node:
+        last = steps
+        for place in itertools.count():
+            group = self.state.node(f"{steps['name']}[{place}]")
+            if group is None:
+                break
+            last = group
+        return last
 
     def suspend(self) -> None:
         self.run.spec["suspend"] = True

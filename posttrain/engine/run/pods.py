@@ -8,6 +8,7 @@ from posttrain.engine.nodes import FULFILLED, POD, Node, task_name
 from posttrain.engine.podspec import PodStatus
 from posttrain.engine.run.bodies import DEADLINE, Body
 from posttrain.engine.run.errors import TemplateError
+from posttrain.engine.run.interruptions import cut_off_by
 from posttrain.engine.run.launch import pod_spec
 from posttrain.errors import UserError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from posttrain.engine.run.calls import Call
 
 JSON = dict[str, Any]
-_UNSEEN = (DEADLINE, "workflow shutdown with strategy:  Terminate")  # these pods Argo deletes, and sees no exit code
+_UNSEEN = (DEADLINE, cut_off_by("Terminate"))  # these pods Argo deletes, and sees no exit code
 
 
 class PodBody(Body):
@@ -56,9 +57,8 @@ class PodBody(Body):
 
     def _why_not(self) -> str:
         """Why the pod may not run, or not any longer."""
-        shutdown = self.run.shutdown
-        if shutdown and not (self.call.on_exit and shutdown == "Stop"):
-            return f"workflow shutdown with strategy:  {shutdown}"
+        if self.run.stopped(self.call):
+            return cut_off_by(self.run.shutdown)
         return DEADLINE if self.run.interruptions.overdue() and not self.call.on_exit else ""
 
     def status_changed(self, status: PodStatus) -> None:

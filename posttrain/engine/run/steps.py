@@ -291,12 +291,12 @@ class StepsBody(Boundary):
         self.finish("Failed", FAILED_FAST)
 
     def shut_down(self) -> None:
-        """The workflow is being stopped: what has not started never will."""
-        self.limited.clear()
+        """The workflow is being stopped: what parallelism held back ends as it starts, and so may the group."""
+        self.release()
         stuck = self.open == {self.group_name(self.place)}
         if stuck:
             self.open.clear()
             self.run.state.mark(self.group_name(self.place), "Failed", f"Stopped with strategy '{self.run.shutdown}'")
             self._end_badly(self.group)
             return
-        self.run.agenda.soon_once(self, self.check_group)
+        self.check_group()
