@@ -3,6 +3,10 @@
 Invariants: a group has one name and a directory of that name in every hierarchy that it takes; a limit
 is either enforced or named by `unavailable`; removing a group that has gone is no error.
 
+A process that is moved into a group waits for every processor to have been through the scheduler (15 ms and more),
+unless another was moved just before. A thread that moves itself by v1's `tasks` does not, nor a process that is born in
+a group of v2 (kernel/cgroup/cgroup.c: `cgroup_attach_lock`, `cgroup_css_set_fork`): `join` and `fork` are these two.
+
 Where no group can be made (no privilege, a read-only mount, v2 without the controller) limits are not
 enforced, and a process killed for memory is not told from one killed by hand.
 """
@@ -10,8 +14,10 @@ enforced, and a process killed for memory is not told from one killed by hand.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import struct
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +28,8 @@ CONTROLLERS = ("memory", "cpu", "pids")
 _PERIOD = 100_000  # microseconds over which a share of the cores is counted
 _V1_LIMITS = {"memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us", "pids": "pids.max"}
 _V2_LIMITS = {"memory": "memory.max", "cpu": "cpu.max", "pids": "pids.max"}
+_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000
+_libc = ctypes.PyDLL(None, use_errno=True)  # which keeps the interpreter's lock: a child finds it as it was
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class Group:
         tracking = _tracking() if calls else None
         self._paths = {h: h.parent / name for h in hierarchies() if h.controllers & wanted or h == tracking}
         self._tracking = self._paths.get(tracking) if tracking else None
+        self._born: Path | None = None  # where this process was, if `fork` made it
         for hierarchy, path in self._paths.items():
             path.mkdir(exist_ok=True)
             for file, value in _settings(hierarchy, limits):
@@ -61,10 +70,25 @@ class Group:
     def paths(self) -> list[Path]:
         return list(self._paths.values())
 
+    def fork(self, call: str = "") -> int:
+        """As os.fork, by a process with one thread; the child is yet to `join`, with the same `call`."""
+        for hierarchy, path in self._paths.items():
+            part = self._part(path, call)
+            if hierarchy.version == 2 and (pid := _fork_into(part)) is not None:
+                self._born = part if pid == 0 else None
+                return pid
+        return os.fork()
+
     def join(self, call: str = "") -> None:
-        """Put the calling process, and what it will start, into the group, or into the part of it for `call`."""
-        for path in self._paths.values():
-            _write(path / call if call and path == self._tracking else path, "cgroup.procs", "0")
+        """Put the calling process, which has one thread, and what it will start, into the group, or into the part of
+        it for `call`."""
+        for hierarchy, path in self._paths.items():
+            part = self._part(path, call)
+            if part != self._born:
+                _write(part, "tasks" if hierarchy.version == 1 else "cgroup.procs", "0")
+
+    def _part(self, path: Path, call: str) -> Path:
+        return path / call if call and path == self._tracking else path
 
     def open_call(self, call: str) -> bool:
         """Make the part of the group for `call`; False where the group cannot tell calls apart."""
@@ -85,14 +109,16 @@ class Group:
         """Kill every process of the call until none is left."""
         if self._tracking is None:
             return
+        pause = 0.0  # of v1, where a pause would let a fork bomb get ahead
         with contextlib.suppress(OSError):
             _write(self._tracking / call, "cgroup.kill", "1")
-            return
+            pause = 0.001
         until = time.monotonic() + 5
         while (pids := self.members(call)) and time.monotonic() < until:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            time.sleep(pause)
 
     def close_call(self, call: str) -> None:
         """Remove the call's part; its processes that go on belong to the group from now."""
@@ -216,6 +242,19 @@ def _settings(hierarchy: Hierarchy, limits: Limits) -> list[tuple[str, str]]:
     if "pids" in hierarchy.controllers and limits.pids is not None:
         files.append(("pids.max", str(limits.pids)))
     return files
+
+
+def _fork_into(path: Path) -> int | None:
+    """Fork a child that is born in the group at `path`, of v2; None where that cannot be (before Linux 5.7, and where
+    clone3 is refused)."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    arguments = struct.pack("11Q", _CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, handle)
+    pid = int(_libc.syscall(_CLONE3, arguments, len(arguments)))
+    os.close(handle)
+    return pid if pid >= 0 else None
 
 
 def _write(path: Path, file: str, text: str) -> None:

@@ -165,21 +165,23 @@ def test_a_snapshot_that_was_changed_is_refused(boxes: Boxes, tmp_path: Path) ->
 
 
 def test_a_tar_that_climbs_out_reaches_nothing(boxes: Boxes, tmp_path: Path) -> None:
-    """Files in: names with .., absolute names, and links that are then written through."""
+    """Files in: names with .., absolute names, and links of both kinds that are then written through."""
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     for members in (
         ["../../escaped"],
         [str(victim)],
-        [("up", "../../.."), "up/escaped"],
-        [("to", str(tmp_path)), "to/victim"],
+        [("up", "../../..", tarfile.SYMTYPE), "up/escaped"],
+        [("to", str(tmp_path), tarfile.SYMTYPE), "to/victim"],
+        [("same", str(victim), tarfile.LNKTYPE), "same"],
+        [("same", f"../../../..{victim}", tarfile.LNKTYPE), "same"],
     ):
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             for member in members:
                 info = tarfile.TarInfo(member if isinstance(member, str) else member[0])
                 if isinstance(member, tuple):
-                    info.type, info.linkname = tarfile.SYMTYPE, member[1]
+                    _, info.linkname, info.type = member
                     archive.addfile(info)
                 else:
                     info.size = 3

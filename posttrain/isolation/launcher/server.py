@@ -132,7 +132,7 @@ class Launcher:
         ready, ready_w = os.pipe2(os.O_CLOEXEC)
         stdin, stderr, *further = handles
         try:
-            pid = os.fork()
+            pid = group.fork()
             if pid == 0:
                 self._become_bubblewrap(request, argv, group, [stdin, ready_w, stderr], [info_w, *further])
         except OSError:
@@ -213,19 +213,19 @@ class Launcher:
             return
         tracked = bool(request.get("command")) and sandbox.group.open_call(request["id"])
         before = sandbox.group.oom_kills()
-        pid = self._fork_into(sandbox)
+        pid = self._fork_into(sandbox, request["id"] if tracked else "")
         if pid == 0:
             self._become_call(sandbox, request, handles, tracked)
         sandbox.calls[request["id"]] = pid
         self._calls[pid] = _Call(sandbox, request["id"], pid, tracked, before)
 
-    def _fork_into(self, sandbox: _Sandbox) -> int:
+    def _fork_into(self, sandbox: _Sandbox, part: str) -> int:
         """Fork into the sandbox's process ids; without root's right to, the child will have to fork once more."""
         if self._between:
-            return os.fork()
+            return sandbox.group.fork(part)
         entering.choose_process_ids(sandbox.process_ids)
         try:
-            pid = os.fork()
+            pid = sandbox.group.fork(part)
         except OSError:
             entering.choose_process_ids(self._own_process_ids)
             raise
