@@ -106,8 +106,9 @@ def verdicts(scratch: Path, count: int) -> None:
         score("exact", ask.answer, "", ask.completion)
     peer = count / (time.perf_counter() - began)
     environment = {"POSTTRAIN_REWARD_DATABASE": str(scratch / "verdicts.db")}
-    with service("reward", environment) as url, RewardClient(url, patience=120) as client:
-        client.verdict(asks[0])
+    with service("reward", environment) as url, RewardClient(url) as client:
+        client.wait_ready(120)
+        client.verdict(asks[0])  # which starts the lane's process
         began = time.perf_counter()
         client.verdicts(asks)
         rate = count / (time.perf_counter() - began)

@@ -6,6 +6,7 @@ Invariant: only what may be repeated is: every call of our services has the same
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -68,6 +69,20 @@ class ServiceClient:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def wait_ready(self, seconds: float) -> None:
+        """Until the server serves. Raises ServiceAway."""
+        until = time.monotonic() + seconds
+        while not self._is_ready():
+            if time.monotonic() > until:
+                raise ServiceAway(f"is not ready after {seconds:g} s", field=self._field, value=self.url)
+            time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._http.get("/ready", timeout=2.0).is_success
+        except httpx.HTTPError:
+            return False
 
     def call(
         self, method: str, path: str, answer: type[A], body: BaseModel | None = None, *, query: Query | None = None

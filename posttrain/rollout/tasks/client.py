@@ -13,8 +13,6 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import httpx
-
 from posttrain.rollout.tasks.api import (
     LARGEST_BATCH,
     Cancelled,
@@ -40,7 +38,7 @@ from posttrain.rollout.tasks.api import (
     WaitFor,
 )
 from posttrain.rollout.tasks.model import Outcome
-from posttrain.service_client import ServiceAway, ServiceClient, in_parts
+from posttrain.service_client import ServiceClient, in_parts
 
 
 class TaskClient(ServiceClient):
@@ -126,17 +124,3 @@ class TaskClient(ServiceClient):
 
     def fail(self, attempt: str, outcome: Outcome, reason: str = "", result: Any = None) -> Reported:
         return self.report([Report(attempt=attempt, outcome=outcome, reason=reason, result=result)])[0]
-
-    def wait_ready(self, seconds: float) -> None:
-        """Until the server serves. Raises ServiceAway."""
-        until = time.monotonic() + seconds
-        while not self._is_ready():
-            if time.monotonic() > until:
-                raise ServiceAway(f"is not ready after {seconds:g} s", field=self._field, value=self.url)
-            time.sleep(0.05)
-
-    def _is_ready(self) -> bool:
-        try:
-            return self._http.get("/ready", timeout=2.0).is_success
-        except httpx.HTTPError:
-            return False
