@@ -102,8 +102,10 @@ def resource_limits(spec: SandboxSpec) -> dict[str, int]:
     return limits
 
 
-def group_limits(spec: SandboxSpec) -> dict[str, float]:
-    return {"memory": spec.memory_bytes, "cpu": spec.cpu, "pids": spec.pids}
+def group_limits(spec: SandboxSpec) -> dict[str, float | None]:
+    """Limits of the group; none of the cores where as many are allowed as there are, since a group costs time."""
+    cpu = spec.cpu if spec.cpu < (os.cpu_count() or 1) else None
+    return {"memory": spec.memory_bytes, "cpu": cpu, "pids": spec.pids}
 
 
 class _Made:
