@@ -86,7 +86,7 @@ def test_logs_are_the_steps_own(remote: Path) -> None:
     assert "steps.gate" in said
     assert "argo=true" not in said
     every = on_cluster("logs", "tiny", "--follow").stdout
-    assert all(f"{step}(0): " in every for step in ("validate", "sft", "gate", "report"))
+    assert all(f"{step}(0): " in every for step in ("prepare-data", "sft", "gate", "serve"))
     assert "no such step" in on_cluster("logs", "tiny", "nowhere").stderr
 
 
