@@ -15,9 +15,10 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from posttrain.errors import UserError
+from posttrain.json_text import Body
 from posttrain.rollout.tasks.worker import Ended, Job
 from posttrain.sandbox import Outcome, Result, Sandbox, SandboxGone, SandboxSpec
 from posttrain.sandbox.pool import WarmPool
@@ -27,11 +28,9 @@ _LOOK_SECONDS = 0.2  # how often a task under way is looked at for whether it is
 _MARGIN_SECONDS = 1.0  # a call ends this long before its attempt's deadline, so that its end can be told
 
 
-class SandboxTask(BaseModel):
+class SandboxTask(Body):
     """The payload of a task of the kind `sandbox`. `files` are laid into the workspace before the command runs,
     path by content; `collect` names the files that are given back."""
-
-    model_config = ConfigDict(extra="forbid")
 
     command: list[str] = Field(min_length=1)
     spec: str = "default"
