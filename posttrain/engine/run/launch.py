@@ -162,24 +162,21 @@ def _outputs(run: Controller, outputs: JSON) -> JSON:
 
 
 def _locate(run: Controller, artifact: JSON) -> None:
-    """An S3 location with its secrets read; one that gives a key alone lies in the engine's own store."""
+    """An S3 location with its secrets read, beside where they were read from, which the outputs then say to whoever
+    takes the artifact over; one that gives a key alone lies in the engine's own store."""
     location = artifact.pop("s3")
     if not location.get("bucket"):
         artifact["store"] = location.get("key", "")
         return
-    kept = {
-        key: location[key]
-        for key in ("bucket", "key", "endpoint", "insecure", "region")
-        if location.get(key) is not None
-    }
+    found: JSON = {}
     for selector, field in (
         ("accessKeySecret", "accessKey"),
         ("secretKeySecret", "secretKey"),
         ("sessionTokenSecret", "sessionToken"),
     ):
         if location.get(selector):
-            kept[field] = looked_up(run.objects.secret_value, location[selector])
-    artifact["s3"] = kept
+            found[field] = looked_up(run.objects.secret_value, location[selector])
+    artifact["s3"] = location | found
 
 
 def clear(directory: Path) -> None:
