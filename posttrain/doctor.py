@@ -254,10 +254,9 @@ def cluster() -> Check:
         return Check("cluster", "ok", "kubectl reaches a cluster")
     import httpx
 
-    token = settings.token or ""
-    headers = {"Authorization": token if " " in token else f"Bearer {token}"} if token else {}
+    where = f"{settings.server}/api/v1/version"
     try:
-        answer = httpx.get(f"{settings.server}/api/v1/version", headers=headers, verify=settings.verify, timeout=3)
+        answer = httpx.get(where, headers=settings.headers, verify=settings.verify, timeout=3)
     except (httpx.TransportError, httpx.InvalidURL) as problem:
         advice = "see ARGO_SERVER, ARGO_SECURE, ARGO_INSECURE_SKIP_VERIFY"
         return Check("cluster", "warn", f"{settings.server} does not answer: {problem}", advice)

@@ -19,13 +19,12 @@ class Server:
     def __init__(self, settings: Settings):
         self._settings = settings
         self.where = f"{settings.server}, namespace {settings.namespace}"
-        headers = {}
-        if settings.token:
-            scheme = settings.token if " " in settings.token else f"Bearer {settings.token}"
-            headers["Authorization"] = scheme
-        self._http = httpx.Client(
-            base_url=f"{settings.server}/api/v1/", headers=headers, verify=settings.verify, timeout=TIMEOUT
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=f"{settings.server}/api/v1/", headers=settings.headers, verify=settings.verify, timeout=TIMEOUT
+            )
+        except httpx.InvalidURL as problem:
+            raise self._unreachable(problem) from None
 
     def lint(self, manifest: JSON) -> None:
         """Ask the server for its own validation; UserError with what it says."""

@@ -39,5 +39,37 @@ def test_a_switch_that_is_neither_is_named() -> None:
         read_settings({"ARGO_SECURE": "maybe"})
 
 
-def test_the_token_is_not_shown() -> None:
-    assert "secret" not in repr(read_settings({"ARGO_TOKEN": "Bearer secret"}))
+@pytest.mark.parametrize(
+    ("variables", "authorization"),
+    [
+        ({}, None),
+        ({"ARGO_TOKEN": "secret"}, "Bearer secret"),
+        ({"ARGO_TOKEN": "Basic secret"}, "Basic secret"),
+        ({"ARGO_SERVER": "https://me:s%40cret@argo.example"}, "Basic bWU6c0BjcmV0"),
+        ({"ARGO_SERVER": "me:se/cr@et@argo.example"}, "Basic bWU6c2UvY3JAZXQ="),
+        ({"ARGO_SERVER": "me:secret@argo.example", "ARGO_TOKEN": "better"}, "Bearer better"),
+    ],
+)
+def test_a_token_beats_the_login_in_the_address_and_neither_is_shown(
+    variables: dict[str, str], authorization: str | None
+) -> None:
+    found = read_settings(variables)
+    assert found.headers.get("Authorization") == authorization
+    assert found.server in (None, "https://argo.example")
+    assert not any(word in repr(found) for word in ("cret", "better", "Basic", "Bearer"))
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"ARGO_SERVER": "https://argo.example/?token=secret"},
+        {"ARGO_SERVER": "https://me:secret@argo.example#secret"},
+        {"ARGO_SERVER": "me:secret@"},
+        {"ARGO_TOKEN": "Bearer se\ncret"},
+        {"ARGO_TOKEN": "secr\N{LATIN SMALL LETTER E WITH ACUTE}t"},
+    ],
+)
+def test_what_cannot_be_used_is_named_and_not_shown(variables: dict[str, str]) -> None:
+    with pytest.raises(UserError) as refused:
+        read_settings(variables)
+    assert "secr" not in str(refused.value) and "cret" not in str(refused.value)
