@@ -42,6 +42,22 @@ def findings_of(source: str, *, here: bool) -> list[str]:
     return [str(finding) for finding in engine.lint(manifest) if finding not in elsewhere]
 
 
+def parameters_of(manifest: engine.Manifest, items: list[str]) -> dict[str, str]:
+    """KEY=VALUE as parameters of the workflow. Argo takes a key that the workflow lacks; here it is a slip."""
+    spec = manifest.spec.get("workflowSpec") or manifest.spec
+    known = [p["name"] for p in (spec.get("arguments") or {}).get("parameters") or []]
+    given = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UserError("is no parameter", field=item, remedy="write KEY=VALUE")
+        if key not in known and "workflowTemplateRef" not in spec:  # a template has parameters of its own
+            remedy = f"known: {', '.join(known) or 'none'}"
+            raise UserError("the workflow has no such parameter", field=key, value=value, remedy=remedy)
+        given[key] = value
+    return given
+
+
 def is_manifest(what: str) -> bool:
     """Whether `what` names a manifest rather than a route."""
     return what == "-" or what.endswith((".yaml", ".yml", ".json"))

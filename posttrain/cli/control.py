@@ -8,6 +8,7 @@ import typer
 
 from posttrain.cli.options import DEFAULT_WORKSPACE, ProfileName, RunName, Workspace
 from posttrain.cli.places import Namespace, On, OnOption, place
+from posttrain.errors import UserError
 
 app = typer.Typer(pretty_exceptions_enable=False)
 
@@ -40,10 +41,20 @@ def resume(
 @app.command()
 def retry(
     run: RunName,
+    restart_successful: Annotated[
+        bool, typer.Option("--restart-successful", help="Run steps that succeeded again, too: those of the selector.")
+    ] = False,
+    selector: Annotated[
+        str,
+        typer.Option("--node-field-selector", metavar="FIELD=VALUE", help="Which: displayName=sft, say; `,` is and."),
+    ] = "",
     profile: ProfileName = "laptop",
     workspace: Workspace = DEFAULT_WORKSPACE,
     on: OnOption = On.local,
     namespace: Namespace = None,
 ) -> None:
-    """Run again what failed in a run that ended, and what follows it. Steps that succeeded stay as they are."""
-    raise typer.Exit(place(on, workspace, namespace, profile).retry(run))
+    """Run again what failed in a run that ended, and what follows it. Steps that succeeded stay as they are, except
+    with --restart-successful those that the selector names, with what follows them."""
+    if restart_successful != bool(selector):
+        raise UserError("go together", field="--restart-successful and --node-field-selector", remedy="give both")
+    raise typer.Exit(place(on, workspace, namespace, profile).retry(run, selector))

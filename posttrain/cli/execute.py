@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from posttrain.cli.checks import is_manifest, read_manifest
+from posttrain.cli.checks import is_manifest, parameters_of, read_manifest
 from posttrain.cli.define import resolved
 from posttrain.cli.embedded import Embedded
 from posttrain.cli.options import (
@@ -20,7 +20,6 @@ from posttrain.cli.options import (
     Set,
     Workspace,
 )
-from posttrain.engine import Manifest
 from posttrain.errors import UserError
 from workflows.profile import load_profile
 
@@ -44,24 +43,8 @@ def run(
         if preset or file:
             raise UserError("belongs to a route", field="--preset and --file", remedy="give KEY=VALUE parameters")
         manifest = read_manifest(what)
-        given = _parameters(manifest, [*(overrides or []), *(set_ or [])])
+        given = parameters_of(manifest, [*(overrides or []), *(set_ or [])])
         raise typer.Exit(Embedded(workspace.absolute(), load_profile(profile)).start(manifest, given, name))
     definition = resolved(what, profile, preset, file, overrides, set_)
     called = name or f"{what}-{time.strftime('%Y%m%d-%H%M%S')}"
     raise typer.Exit(Embedded(workspace.absolute(), definition.profile).run(definition, called))
-
-
-def _parameters(manifest: Manifest, items: list[str]) -> dict[str, str]:
-    """KEY=VALUE as parameters of the workflow. Argo takes a key that the workflow lacks; here it is a slip."""
-    spec = manifest.spec.get("workflowSpec") or manifest.spec
-    known = [p["name"] for p in (spec.get("arguments") or {}).get("parameters") or []]
-    given = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise UserError("is no parameter", field=item, remedy="write KEY=VALUE")
-        if key not in known and "workflowTemplateRef" not in spec:  # a template has parameters of its own
-            remedy = f"known: {', '.join(known) or 'none'}"
-            raise UserError("the workflow has no such parameter", field=key, value=value, remedy=remedy)
-        given[key] = value
-    return given

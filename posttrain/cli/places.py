@@ -41,7 +41,8 @@ Namespace = Annotated[
 
 
 class Place(Protocol):
-    """`watch`, `resume` and `retry` follow the run to its end and give the exit code."""
+    """`watch`, `resume` and `retry` follow the run to its end and give the exit code. `restarted` is the node field
+    selector of steps that succeeded and are to run again."""
 
     def list(self) -> list[tuple[JSON, bool]]:
         """(workflow, whether nobody drives it although it has not ended), the oldest first."""
@@ -53,7 +54,7 @@ class Place(Protocol):
     def watch(self, run: str) -> int: ...
     def stop(self, run: str, *, now: bool) -> None: ...
     def resume(self, run: str) -> int: ...
-    def retry(self, run: str) -> int: ...
+    def retry(self, run: str, restarted: str) -> int: ...
 
 
 def place(on: On, workspace: Path, namespace: str | None = None, profile: str = "laptop") -> Place:
@@ -101,9 +102,9 @@ class Local:
             return self.watch(run)
         return self._embedded.drive(run)
 
-    def retry(self, run: str) -> int:
+    def retry(self, run: str, restarted: str) -> int:
         self.get(run)  # says where there is none
-        self._engine.retry(run)
+        self._engine.retry(run, restart_successful=bool(restarted), selector=restarted)
         return self._embedded.drive(run)
 
     def _directory(self, run: str) -> Path:
@@ -148,8 +149,8 @@ class Remote:
             self.cluster.resume(run)
         return self.watch(run)
 
-    def retry(self, run: str) -> int:
-        self.cluster.retry(run, {})
+    def retry(self, run: str, restarted: str) -> int:
+        self.cluster.retry(run, {}, restart_successful=bool(restarted), selector=restarted)
         return self.watch(run)
 
 

@@ -28,8 +28,11 @@ def prepare(state: RunState, *, restart_successful: bool, selector: str) -> list
     for node in state.nodes.values():
         if node["phase"] in (*BAD, "Omitted") or _of_exit_handler(state, node):
             _forget(state, node, gone, opened)
-    if restart_successful:
-        for node in [one for one in state.nodes.values() if matches(selector, one)]:
+    if restart_successful and selector:
+        meant = [one for one in state.nodes.values() if matches(selector, one)]
+        if not meant:
+            raise UserError("names no step of the run", field="node field selector", value=selector)
+        for node in meant:
             for id in _below(state, node):
                 _forget(state, state.nodes[id], gone, opened)
     for id in list(gone | opened):

@@ -13,7 +13,7 @@ from posttrain.errors import UserError
 from workflows.definition import ROUTES, define
 from workflows.manifest import to_yaml
 
-from .conftest import NAMESPACE, POSTTRAIN, workflow
+from .conftest import NAMESPACE, POSTTRAIN, on_cluster, posttrain, workflow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("deployment")]
 
@@ -96,3 +96,17 @@ def test_what_failed_is_retried_and_a_stop_leaves_nothing_running() -> None:
     *_, stopped = wait(cluster, long, every=0.5)
     assert (again["status"]["phase"], stopped["status"]["phase"]) == ("Failed", "Failed")
     assert again["status"]["startedAt"] >= last["status"]["finishedAt"]
+
+
+def test_a_manifest_is_submitted_with_a_name_and_values_and_a_step_that_succeeded_runs_again(tmp_path: Path) -> None:
+    told = workflow("echo", "{{workflow.parameters.who}}", arguments={"parameters": [{"name": "who"}]})
+    (tmp_path / "manifest.yaml").write_text(to_yaml(told))
+    done = posttrain("submit", tmp_path / "manifest.yaml", "who=you", "--name", "told", "--watch", "-n", NAMESPACE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("submitted Workflow told to ")
+    assert on_cluster("logs", "told", "only").stdout == "you\n"
+    first = connect(namespace=NAMESPACE).get("told")["status"]["startedAt"]
+    again = on_cluster("retry", "told", "--restart-successful", "--node-field-selector", "displayName=only")
+    assert again.returncode == 0, again.stderr
+    nodes = connect(namespace=NAMESPACE).get("told")["status"]["nodes"].values()
+    assert next(one for one in nodes if one["displayName"] == "only")["startedAt"] > first
