@@ -63,7 +63,8 @@ def plain_lance(uri: str, options: dict[str, str], name: str) -> Callable[[int],
     def append(_: int) -> None:
         staged = write_fragments(batch, handle[0], mode="append")
         operation = LanceOperation.Append(staged)
-        handle[0] = LanceDataset.commit(handle[0], operation, read_version=handle[0].version)
+        # of Lance's own twenty retries an append beside a quick one needs all, at times, and then fails
+        handle[0] = LanceDataset.commit(handle[0], operation, read_version=handle[0].version, max_retries=1000)
 
     return append
 
