@@ -57,11 +57,17 @@ class Patience:
                 self.pause(problem)
 
 
-def read_controls(table: Table, patience: Patience) -> Controls:
-    """Move `table` to the newest version and read its controls, waiting for a store that does not answer."""
+def read_controls(table: Table, patience: Patience, *, look: bool = True) -> Controls:
+    """Move `table` to the newest version and read its controls, waiting for a store that does not answer.
+
+    Unless told to `look`, the version at hand is read first; the newest where that is of no use any more.
+    """
 
     def newest() -> Controls | None:
-        table.refresh()
+        nonlocal look
+        if look:
+            table.refresh()
+        look = True
         return table.controls()
 
     controls = patience.until_answered(newest)
@@ -70,14 +76,16 @@ def read_controls(table: Table, patience: Patience) -> Controls:
     return controls
 
 
-def commit(table: Table, decide: Callable[[Controls], Change | None], patience: Patience) -> None:
+def commit(table: Table, decide: Callable[[Controls], Change | None], patience: Patience, *, look: bool = True) -> None:
     """Commit what `decide` answers for the newest controls, until it answers None: nothing is left to do.
 
     `decide` is asked again unless the change is seen to be the newest version, so it must answer None where
-    it finds its change in the controls. Whatever it raises ends the loop. For changes without rows.
+    it finds its change in the controls. Whatever it raises ends the loop. For changes without rows. `look`: see
+    `read_controls`, at first.
     """
     while True:
-        change = decide(read_controls(table, patience))
+        change = decide(read_controls(table, patience, look=look))
+        look = True
         if change is None:
             return
         label = name_of(table.uri)

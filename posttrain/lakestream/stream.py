@@ -122,7 +122,7 @@ class Stream:
                 mine[:] = change.write  # type: ignore[assignment]
             return change
 
-        commit(table, decide, self._patience(timeout))
+        commit(table, decide, self._patience(timeout), look=not table.is_fresh)
         emit("registered", self._label, producer=name, epoch=mine[0].epoch, cursor=mine[0].cursor)
         return Producer(
             table, mine[0], timeout=timeout or self.timeout, admission_timeout=admission_timeout,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ _PERMANENT = (
     "AccessDenied", "Access Denied", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket",
     "No space left on device", "Read-only file system", "Permission denied", "Quota",
 )  # fmt: skip
+_MOMENT = 0.05  # seconds
 _MISUSE = ("Invalid user input", "LanceError(Schema)")
 
 
@@ -79,7 +81,7 @@ class Table:
     def __init__(self, dataset: LanceDataset, uri: str, identity: Identity, options: Mapping[str, str]):
         self.uri, self.identity = uri, identity
         self.options = dict(options)
-        self._dataset = dataset
+        self._dataset, self._looked_at = dataset, time.monotonic()
         self._held: dict[int, Held] = {}  # control fragments already read: fragments never change
         self._fragments: dict[int, FragmentMetadata] = {}
         self._spans: dict[int, Span] = {}
@@ -135,7 +137,14 @@ class Table:
 
     def fork(self) -> Table:
         """Another handle at the same version, with caches of its own."""
-        return Table(self._dataset, self.uri, self.identity, self.options)
+        other = Table(self._dataset, self.uri, self.identity, self.options)
+        other._looked_at = self._looked_at
+        return other
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether this was the newest version a moment ago. Who commits against it has a conflict where it is not."""
+        return time.monotonic() - self._looked_at < _MOMENT
 
     @property
     def version(self) -> int:
@@ -159,6 +168,7 @@ class Table:
         if newest > seen:
             with answers(self.uri):
                 self._dataset = self._dataset.checkout_version(newest)
+        self._looked_at = time.monotonic()
 
     def holds(self, fragments: Iterable[int]) -> bool:
         """Whether every one of `fragments` is part of this version."""

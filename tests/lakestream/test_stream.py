@@ -22,6 +22,7 @@ from posttrain.lakestream import (
     ConsumerFenced,
     OffsetRemoved,
     Policy,
+    ProducerFenced,
     Settings,
     Stream,
     StreamClosed,
@@ -354,6 +355,23 @@ def test_an_archive_ends_in_ids_that_no_row_has(stream: Stream) -> None:
             stream.maintain(policy)
     assert stream.describe().removed_rows == 3
     assert Stream.open(policy.archive or "").snapshot().to_table()["seq"].to_pylist() == [0, 1, 2]
+
+
+def test_who_registers_without_another_look_meets_what_came_since_it_opened(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posttrain.lakestream.table._MOMENT", 60.0)
+    early = [Stream.open(stream.uri) for _ in range(3)]
+    older = stream.producer("a")
+    older.append(rows("a", 0, 2), 2)
+    assert early[0].producer("a").cursor == 2
+    with pytest.raises(ProducerFenced):
+        older.append(rows("a", 2, 1), 3)
+    stream.maintain(Policy(keep_versions=0))
+    assert early[1].producer("a").cursor == 2
+    stream.close()
+    with pytest.raises(StreamClosed):
+        early[2].producer("b")
 
 
 def test_upkeep_in_a_producer_keeps_fragments_and_versions_few(stream: Stream) -> None:
