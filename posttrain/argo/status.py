@@ -88,6 +88,15 @@ def steps_of(workflow: JSON) -> list[StepState]:
     return plain + [_at_exit(s) for s in found if s.name in ends]
 
 
+def ended_services(workflow: JSON) -> list[str]:
+    """The daemons that ended as the run did, for which a step that failed had waited: without them it fails again."""
+    daemons = {template["name"] for template in workflow["spec"].get("templates", []) if template.get("daemon")}
+    nodes = nodes_of(workflow).values()
+    ended = {n["displayName"] for n in nodes if n.get("templateName") in daemons and n.get("phase") == "Succeeded"}
+    failed = [state for state in steps_of(workflow) if state.phase in ("Failed", "Error")]
+    return sorted(ended & {name for state in failed for name in state.waits_for})
+
+
 def moment(text: str | None) -> float | None:
     """Kubernetes' timestamp in seconds since the epoch."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None

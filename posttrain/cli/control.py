@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from posttrain.argo.status import ended_services
 from posttrain.cli.options import DEFAULT_WORKSPACE, ProfileName, RunName, Workspace
 from posttrain.cli.places import Namespace, On, OnOption, place
 from posttrain.errors import UserError
@@ -54,7 +55,17 @@ def retry(
     namespace: Namespace = None,
 ) -> None:
     """Run again what failed in a run that ended, and what follows it. Steps that succeeded stay as they are, except
-    with --restart-successful those that the selector names, with what follows them."""
+    a service that what failed had waited for and, with --restart-successful, those that the selector names, with what
+    follows them."""
     if restart_successful != bool(selector):
         raise UserError("go together", field="--restart-successful and --node-field-selector", remedy="give both")
-    raise typer.Exit(place(on, workspace, namespace, profile).retry(run, selector))
+    where = place(on, workspace, namespace, profile)
+    if not selector and (services := ended_services(where.get(run))):
+        if len(services) > 1:  # a selector names one, or all of a kind
+            raise UserError(
+                f"{', '.join(services)} ended with the run, and what failed needs them", field="--node-field-selector",
+                remedy="give one that names them, as templateName=serve, and --restart-successful",
+            )  # fmt: skip
+        typer.echo(f"{services[0]} ended with the run: it starts again, too", err=True)
+        selector = f"displayName={services[0]}"
+    raise typer.Exit(where.retry(run, selector))

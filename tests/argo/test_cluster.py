@@ -98,6 +98,28 @@ def test_what_failed_is_retried_and_a_stop_leaves_nothing_running() -> None:
     assert again["status"]["startedAt"] >= last["status"]["finishedAt"]
 
 
+def test_a_retry_starts_the_service_again_that_what_failed_had_asked() -> None:
+    cluster = connect(namespace=NAMESPACE)
+    told = workflow("sleep", "60")
+    main, leaf = told["spec"]["templates"]
+    main["dag"]["tasks"] = [
+        {"name": "serve", "template": "leaf"},
+        {"name": "ask", "template": "ask", "depends": "serve"},
+    ]
+    leaf |= {"daemon": True, "retryStrategy": {"limit": "1"}}
+    told["spec"]["templates"].append(
+        {"name": "ask", "container": leaf["container"] | {"command": ["sh", "-c", "exit 3"]}}
+    )
+    name = cluster.create(told)["metadata"]["name"]
+    *_, first = wait(cluster, name, every=0.5)
+    done = on_cluster("retry", name)
+    assert "serve ended with the run: it starts again, too" in done.stderr
+    assert done.returncode == 1, "it fails again, but not for want of its service"
+    again = cluster.get(name)["status"]["nodes"]
+    for node in first["status"]["nodes"].values():
+        assert again[node["id"]]["startedAt"] > node["startedAt"], node["displayName"]
+
+
 def test_a_manifest_is_submitted_with_a_name_and_values_and_a_step_that_succeeded_runs_again(tmp_path: Path) -> None:
     told = workflow("echo", "{{workflow.parameters.who}}", arguments={"parameters": [{"name": "who"}]})
     (tmp_path / "manifest.yaml").write_text(to_yaml(told))

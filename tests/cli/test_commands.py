@@ -180,3 +180,43 @@ def test_a_run_can_be_retried_with_what_had_succeeded(tmp_path: Path) -> None:
     done = command_line(*again, "--restart-successful", "--node-field-selector", "displayName=hello")
     assert done.returncode == 0, done.stderr
     assert command_line("logs", "hello", *where).stdout == "hello: world\n"
+
+
+SERVED = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: served}
+spec:
+  entrypoint: main
+  volumes: [{name: workspace, persistentVolumeClaim: {claimName: posttrain-workspace}}]
+  templates:
+    - name: main
+      dag:
+        tasks:
+          - {name: before, template: before}
+          - {name: serve, template: serve, depends: before}
+          - {name: ask, template: ask, depends: serve}
+    - {name: before, container: {image: "i:1", command: [sh, -c, "echo x >> /w/before"], volumeMounts: MOUNTS}}
+    - name: serve
+      daemon: true
+      retryStrategy: {limit: "1"}
+      container:
+        image: "i:1"
+        command: [sh, -c, "echo x >> /w/serving; touch /w/up; trap 'rm /w/up; exit' TERM; sleep 60 & wait"]
+        readinessProbe: {exec: {command: [test, -f, /w/up]}, periodSeconds: 1}
+        volumeMounts: MOUNTS
+    - {name: ask, container: {image: "i:1", command: [test, -f, /w/up, -a, -f, /w/answer], volumeMounts: MOUNTS}}
+""".replace("MOUNTS", "[{name: workspace, mountPath: /w}]")
+
+
+def test_a_retry_starts_the_service_again_that_what_failed_had_asked(tmp_path: Path) -> None:
+    """It ended as the run did; the step before it does not run again."""
+    (tmp_path / "served.yaml").write_text(SERVED)
+    shared = tmp_path / "workspace"
+    assert command_line("run", str(tmp_path / "served.yaml"), "-w", str(shared)).returncode == 1
+    assert (shared / "serving").read_text() == "x\n" and not (shared / "up").exists()
+    (shared / "answer").touch()
+    done = command_line("retry", "served", "-w", str(shared))
+    assert done.returncode == 0, done.stderr
+    assert "serve ended with the run: it starts again, too" in done.stderr
+    assert [(shared / name).read_text() for name in ("before", "serving")] == ["x\n", "x\nx\n"]
