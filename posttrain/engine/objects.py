@@ -13,7 +13,7 @@ from typing import Any
 
 from posttrain.engine.expressions.dates import shown
 from posttrain.engine.manifest import Manifest
-from posttrain.engine.nodes import POD
+from posttrain.engine.nodes import FULFILLED, POD, SUSPEND
 from posttrain.engine.run.state import RunState
 from posttrain.errors import UserError
 
@@ -62,9 +62,16 @@ def workflow_of(manifest: Manifest, parameters: Mapping[str, str], name: str | N
 
 
 def workflow_object(state: RunState) -> JSON:
-    """A run as Argo gives it, with its progress."""
+    """A run as Argo gives it, with its progress and conditions."""
     workflow = json.loads(json.dumps(state.workflow))
-    pods = [one["phase"] for one in state.nodes.values() if one["type"] == POD]
-    if state.status.get("phase"):
-        workflow["status"]["progress"] = f"{pods.count('Succeeded')}/{len(pods)}"
+    status = workflow["status"]
+    work = [one for one in status.get("nodes", {}).values() if one["type"] in (POD, SUSPEND)]
+    for node in work:
+        node["progress"] = "1/1" if node["phase"] == "Succeeded" else "0/1"
+    if status.get("phase"):
+        over = status["phase"] in FULFILLED
+        running = any(one["type"] == POD and one["phase"] == "Running" for one in work)
+        status["progress"] = f"{sum(one['phase'] == 'Succeeded' for one in work)}/{len(work)}"
+        status["conditions"] = [{"type": "PodRunning", "status": str(running)}]
+        status["conditions"] += [{"type": "Completed", "status": "True"}] if over else []
     return workflow

@@ -29,6 +29,17 @@ def test_a_second_engine_says_that_the_first_holds_the_run(tmp_path: Path) -> No
     assert engine.get(name)["status"]["phase"] == "Failed"
 
 
+def test_progress_and_conditions_are_those_that_argo_gives(tmp_path: Path) -> None:
+    tasks = [{"name": "a", "template": "work"}, {"name": "b", "template": "nap", "depends": "a"}]
+    tasks += [{"name": "c", "template": "work", "depends": "a.Failed"}]
+    nap = {"name": "nap", "suspend": {"duration": "0"}}
+    nodes, _ = run_decided(tmp_path, workflow({"name": "main", "dag": {"tasks": tasks}}, WORK, nap), as_told)
+    assert {name: nodes[f"w.{name}"].get("progress") for name in "abc"} == {"a": "1/1", "b": "1/1", "c": None}
+    assert nodes[""]["progress"] == "2/2"
+    conditions = [(one["type"], one["status"]) for one in nodes[""]["conditions"]]
+    assert conditions == [("PodRunning", "False"), ("Completed", "True")]
+
+
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
     engine = Engine(tmp_path)
     engine.submit(load(PAUSE))
