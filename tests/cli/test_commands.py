@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from posttrain import doctor
 from posttrain.cli import COMMANDS, app
+from posttrain.engine import Engine, load
 from posttrain.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -220,3 +221,27 @@ def test_a_retry_starts_the_service_again_that_what_failed_had_asked(tmp_path: P
     assert done.returncode == 0, done.stderr
     assert "serve ended with the run: it starts again, too" in done.stderr
     assert [(shared / name).read_text() for name in ("before", "serving")] == ["x\n", "x\nx\n"]
+
+
+@pytest.mark.parametrize(
+    ("field", "carried"),
+    [
+        ("tolerations: [{operator: Exists}]", True),
+        ("serviceAccountName: me", True),
+        ("securityContext: {seccompProfile: {type: RuntimeDefault}}", True),
+        ("nodeSelector: {kubernetes.io/os: linux}", True),
+        ("nodeSelector: {gpu: h100}", False),
+        ("securityContext: {runAsNonRoot: true}", False),
+    ],
+)
+def test_lint_for_here_refuses_what_a_run_refuses_and_nothing_else(tmp_path: Path, field: str, carried: bool) -> None:
+    (tmp_path / "hello.yaml").write_text(MANIFEST.replace("  entrypoint", f"  {field}\n  entrypoint"))
+    shown = CliRunner().invoke(app, ["lint", "--here", str(tmp_path / "hello.yaml")])
+    assert (shown.exit_code == 0) == carried, shown.output
+    engine = Engine(tmp_path)
+    if carried:
+        assert engine.submit(load(tmp_path / "hello.yaml"))
+        return
+    with pytest.raises(UserError) as refusal:
+        engine.submit(load(tmp_path / "hello.yaml"))
+    assert shown.stderr == f"{refusal.value}\n"
