@@ -47,6 +47,11 @@ class Record:
             [self.package, self.seed, self.inputs, self.config, self.environment, self.source["digest"]]
         )
 
+    @property
+    def asked(self) -> str:
+        """Digest of what the step was asked, whatever code does it and wherever."""
+        return digest_value([self.package, self.seed, self.inputs, self.config])
+
     def write(self, directory: Path) -> None:
         write_json(directory / FILE, asdict(self) | {"request": self.request})
 

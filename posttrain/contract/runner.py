@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from posttrain.contract import record as records
 from posttrain.contract.config import json_object, resolve, to_plain
-from posttrain.contract.context import StepContext
+from posttrain.contract.context import METRICS, StepContext
 from posttrain.contract.files import write_atomic
 from posttrain.contract.progress import FILE as PROGRESS
 from posttrain.contract.ref import Ref
@@ -91,8 +91,7 @@ def _run(spec: StepSpec, arguments: argparse.Namespace) -> None:
         _write_outputs(arguments.outputs or context.directory / "outputs", found.outputs)
         return
 
-    for stale in (records.FILE, PROGRESS):
-        (context.directory / stale).unlink(missing_ok=True)
+    _forget_what_was_asked_otherwise(context.directory, wanted.asked)
     started = time.time()
     outputs = asdict(import_module(f"{spec.package}.run").run(context, inputs, config))
     ended = time.time()
@@ -107,6 +106,16 @@ def _run(spec: StepSpec, arguments: argparse.Namespace) -> None:
     record.write(context.directory)
     if spec.tracked and os.environ.get("POSTTRAIN_TRACKING") != "off":
         import_module("posttrain.tracking").track(context, record)
+
+
+def _forget_what_was_asked_otherwise(directory: Path, asked: str) -> None:
+    """Remove what an earlier start left. One that was asked the same, by other code even, goes on with its curves."""
+    marker = directory / "asked"
+    for stale in (records.FILE, PROGRESS):
+        (directory / stale).unlink(missing_ok=True)
+    if not marker.exists() or marker.read_text() != asked:
+        (directory / METRICS).unlink(missing_ok=True)
+        write_atomic(marker, asked)
 
 
 def parse_inputs(spec: StepSpec, given: list[str]) -> Any:
