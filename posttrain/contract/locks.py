@@ -26,6 +26,42 @@ def locked(directory: Path, *, wait: bool = True) -> Iterator[None]:
         os.close(handle)
 
 
+def take(path: str | Path) -> int | None:
+    """The file, made where it is not there, as a descriptor that holds it until it is closed; None where another
+    process does."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    if taken_within(handle, 0.0, every=0.0):
+        return handle
+    os.close(handle)
+    return None
+
+
+def sign(handle: int) -> None:
+    """Say in the file that is held that this process holds it."""
+    os.ftruncate(handle, 0)
+    os.write(handle, f"{os.getpid()}\n".encode())
+
+
+def signed(path: str | Path) -> str:
+    """Which process the file was signed by; `?` where it was by none."""
+    return Path(path).read_bytes().decode(errors="replace").strip() or "?"
+
+
+def held(path: str | Path) -> bool:
+    """Whether some process holds the file. It is not taken for that."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
 def taken_within(handle: int, seconds: float, *, every: float) -> bool:
     """Whether the open file `handle` has the lock of its file within `seconds`; it asks every so many, once at least.
 

@@ -20,7 +20,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from posttrain.engine import lockfile
+from posttrain.contract import locks
 from posttrain.engine.podspec import PodStatus
 from posttrain.errors import UserError
 from posttrain.isolation import processes
@@ -84,7 +84,7 @@ class PodDirectory:
 
     def lock(self) -> int | None:
         """The pod's lock as a descriptor that holds it, or None where another process does."""
-        return lockfile.take(f"{self.path}/lock")
+        return locks.take(f"{self.path}/lock")
 
     def reserve(self, lock: int) -> None:
         """Fill up the lock, so that a full disk is met before the pod runs."""
@@ -92,7 +92,7 @@ class PodDirectory:
 
     def held(self) -> bool:
         """Whether a supervisor sees to the pod."""
-        return lockfile.held(f"{self.path}/lock")
+        return locks.held(f"{self.path}/lock")
 
     def full_disk(self) -> str:
         """A word on the disk where it is full, else nothing."""

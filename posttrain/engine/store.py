@@ -23,8 +23,8 @@ from typing import Any
 
 import yaml
 
+from posttrain.contract import locks
 from posttrain.contract.files import write_atomic
-from posttrain.engine import lockfile
 from posttrain.engine.manifest.yaml import read_documents
 from posttrain.engine.run.state import RunState, replay
 from posttrain.errors import UserError
@@ -81,18 +81,18 @@ class RunStore:
     def acquire(self) -> None:
         """Take the run's lock. Raises UserError that says who holds it."""
         path = self.directory / "lock"
-        handle = lockfile.take(path)
+        handle = locks.take(path)
         if handle is None:
             raise UserError(
-                f"run {self.directory.name} is driven by another engine, process {lockfile.signed(path)}",
+                f"run {self.directory.name} is driven by another engine, process {locks.signed(path)}",
                 remedy="wait for it, or stop that process; its pods go on and can be taken up",
             )
-        lockfile.sign(handle)
+        locks.sign(handle)
         self._lock = handle
 
     def held(self) -> bool:
         """Whether some engine drives the run."""
-        return lockfile.held(self.directory / "lock")
+        return locks.held(self.directory / "lock")
 
     def release(self) -> None:
         if self._journal is not None:

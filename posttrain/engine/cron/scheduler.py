@@ -22,8 +22,8 @@ from typing import Any
 
 import yaml
 
+from posttrain.contract import locks
 from posttrain.contract.files import write_atomic
-from posttrain.engine import lockfile
 from posttrain.engine.cron import rules
 from posttrain.engine.engine import Engine
 from posttrain.engine.linting import lint
@@ -220,10 +220,10 @@ class Scheduler:
     def _locked(self) -> Iterator[None]:
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / "lock"
-        handle = lockfile.take(path)
+        handle = locks.take(path)
         if handle is None:
-            raise UserError(f"another scheduler is at work, process {lockfile.signed(path)}", field=str(self.directory))
-        lockfile.sign(handle)
+            raise UserError(f"another scheduler is at work, process {locks.signed(path)}", field=str(self.directory))
+        locks.sign(handle)
         try:
             yield
         finally:
