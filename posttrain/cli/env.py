@@ -16,16 +16,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from posttrain.cli.options import group
 from posttrain.errors import UserError
 
 if TYPE_CHECKING:
     from posttrain.reward.model import Finding
     from posttrain.rollout.environments.base import Environment, Task, Tool
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="Environments: tasks with tools and a verifier.",
-)  # fmt: skip
+app = group("Environments: tasks with tools and a verifier.")
 
 
 Name = Annotated[str, typer.Argument(metavar="ENVIRONMENT", help="math, code or research.")]

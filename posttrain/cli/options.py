@@ -41,6 +41,11 @@ Workspace = Annotated[
 DEFAULT_WORKSPACE = Path("workspace")
 
 
+def group(help: str) -> typer.Typer:
+    """A command that is there for its sub-commands."""
+    return typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=help)
+
+
 def existing(workspace: Path) -> Path:
     """`workspace` as an absolute path; UserError where there is no such directory."""
     if not workspace.is_dir():

@@ -9,17 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from posttrain.cli.options import service_settings
+from posttrain.cli.options import group, service_settings
 from posttrain.contract.config import json_object
 from posttrain.reward.settings import DATABASE_VARIABLE, RewardSettings
 
 if TYPE_CHECKING:
     from posttrain.reward.client import RewardClient
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="The reward service: verdicts, computed once and kept.",
-)  # fmt: skip
+app = group("The reward service: verdicts, computed once and kept.")
 
 
 Url = Annotated[str, typer.Option("--url", metavar="URL", envvar="POSTTRAIN_REWARD_URL", help="The service's address.")]

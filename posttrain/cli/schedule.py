@@ -21,15 +21,13 @@ from posttrain.cli.options import (
     Set,
     Workspace,
     existing,
+    group,
 )
 from posttrain.engine import load
 from posttrain.engine.cron.scheduler import Scheduler
 from workflows.profile import load_profile
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="Cron workflows: runs that start by the clock.",
-)  # fmt: skip
+app = group("Cron workflows: runs that start by the clock.")
 
 CronName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cron workflow.")]
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from posttrain.cli.options import group
 from posttrain.errors import UserError
 from posttrain.units import duration
 
@@ -27,10 +28,7 @@ if TYPE_CHECKING:
 
     from posttrain.lakestream import Lag, Policy, Stream
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="Streams: a Lance table as lake and queue.",
-)  # fmt: skip
+app = group("Streams: a Lance table as lake and queue.")
 
 
 Uri = Annotated[str, typer.Argument(metavar="URI", help="A directory, or s3://BUCKET/PATH.")]

@@ -10,17 +10,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from posttrain.cli.options import service_settings
+from posttrain.cli.options import group, service_settings
 from posttrain.rollout.tasks.settings import DATABASE_VARIABLE, TaskServerSettings
 from posttrain.units import duration
 
 if TYPE_CHECKING:
     from posttrain.rollout.tasks.client import TaskClient
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="The TaskServer: work by leases, each task ends once.",
-)  # fmt: skip
+app = group("The TaskServer: work by leases, each task ends once.")
 
 
 Url = Annotated[str, typer.Option("--url", metavar="URL", envvar="POSTTRAIN_TASKS_URL", help="The server's address.")]

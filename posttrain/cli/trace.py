@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from posttrain.cli.options import group
 from posttrain.errors import UserError
 from posttrain.units import duration
 
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     from posttrain.llmm.replay import Difference, Model
     from posttrain.llmm.trace import Event
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="Traces: what was asked, answered, converted and lost.",
-)  # fmt: skip
+app = group("Traces: what was asked, answered, converted and lost.")
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A trace: JSON lines.")]
