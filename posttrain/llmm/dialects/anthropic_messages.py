@@ -24,6 +24,7 @@ from posttrain.llmm.dialects.wire import (
     each,
     kept,
     note,
+    object_of,
     own,
     put,
     recoded,
@@ -368,29 +369,13 @@ def _lower_thought(part: Reasoning) -> Json | None:
 
 
 def _lower_use(part: ToolCall) -> Json:
-    given = part.arguments
-    if part.free:
-        given = {"input": given}
-    elif type(given) is str:
-        given = _object(given)
+    given = {"input": part.arguments} if part.free else object_of(part)
     if part.residual is None:
         return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
     out = own(NAME, part.residual)
     out["type"], out["name"], out["input"] = "tool_use", part.name, given
     put(out, id=part.id)
     return done(out)
-
-
-_decode = msgspec.json.Decoder().decode
-
-
-def _object(text: str) -> Json:
-    """Arguments as the object that this dialect needs; text that is none stands under `~text`."""
-    try:
-        value = _decode(text) if text else {}
-    except msgspec.DecodeError:
-        value = None
-    return value if type(value) is dict else {"~text": text}
 
 
 def _lower_result(part: ToolResult) -> Json:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from posttrain.llmm.dialects.wire import (
     DialectError,
     absent,
@@ -20,6 +18,7 @@ from posttrain.llmm.dialects.wire import (
     done,
     kept,
     note,
+    object_of,
     own,
     put,
     recoded,
@@ -295,7 +294,7 @@ def _lower_part(part: Part) -> Json | None:
         inner = dict(out.get("~inner", {}))
         put(inner, id=part.id)
         inner["name"] = part.name
-        arguments = {"input": part.arguments} if part.free else _arguments(part)
+        arguments = {"input": part.arguments} if part.free else object_of(part)
         if arguments or not out.get("~empty"):
             inner["args"] = arguments
         out["functionCall"] = inner
@@ -325,7 +324,7 @@ def _short_call(part: ToolCall) -> Json | None:
     id_ = part.id
     if part.residual is not None or part.free or part.signature is not None or id_ is None:
         return _lower_part(part)
-    return {"functionCall": {"id": id_, "name": part.name, "args": _arguments(part)}}
+    return {"functionCall": {"id": id_, "name": part.name, "args": object_of(part)}}
 
 
 def _short_result(part: ToolResult) -> Json | None:
@@ -339,18 +338,6 @@ def _short_result(part: ToolResult) -> Json | None:
 
 # What most parts are, without a look at what they might be.
 _SHORT: Final[dict[type, Any]] = {Text: _short_text, ToolCall: _short_call, ToolResult: _short_result}
-_decode = msgspec.json.Decoder().decode
-
-
-def _arguments(call: ToolCall) -> Json:
-    given = call.arguments
-    value: Any = given
-    if type(given) is str:
-        try:
-            value = _decode(given) if given else {}
-        except msgspec.DecodeError:
-            value = None
-    return value if type(value) is dict else {"~text": given}
 
 
 def _lower_result(part: ToolResult, out: Json) -> Json:

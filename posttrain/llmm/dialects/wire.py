@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
 from posttrain.errors import UserError
+from posttrain.llmm.ir.chat import ToolCall, arguments_object
 from posttrain.llmm.ir.origin import Json, Residual
 
 T = TypeVar("T")
@@ -130,3 +131,12 @@ def recoded(table: Mapping[str, T], back: Mapping[T, str], word: T | None, said:
     if word is None or coded(table, said, other) == word:
         return said
     return back.get(word, default)
+
+
+def object_of(call: ToolCall) -> Json:
+    """A call's arguments as the object that a dialect needs; text that is none stands under `~text`."""
+    try:
+        value = arguments_object(call)
+    except ValueError:
+        value = None
+    return value if type(value) is dict else {"~text": call.arguments}
