@@ -60,7 +60,7 @@ class StepContext:
     def log(self, step: int, **metrics: float) -> None:
         """Append one point of each metric (a loss curve, say) to `metrics.jsonl`.
 
-        What an earlier start of the step drew is still there: only the step knows how much of it holds.
+        What an earlier start that was asked the same drew is still there: only the step knows how much of it holds.
         """
         entry: dict[str, Any] = {"time": round(time.time(), 3), "step": step} | metrics
         with open(self.directory / METRICS, "a", encoding="utf-8") as out:
