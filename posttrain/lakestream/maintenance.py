@@ -70,12 +70,12 @@ def maintain(
     if not force and not upkeep.is_due(controls, table.version, policy):
         return Upkeep(due=False)
     done = Upkeep()
+    _remove(table, policy, done, patience, archive)  # before rows that may go are merged with some that may not yet
     for step in (_compact, _index):
         try:
             step(table, policy, done, patience)
         except (Conflict, Unanswered) as problem:
             done.skipped.append(f"{step.__name__.strip('_')}: {problem}")
-    _remove(table, policy, done, patience, archive)
     _clean(table, policy, done, patience)
     controls = read_controls(table, patience)
     done.fragments, done.seconds = len(table.spans()), time.monotonic() - started

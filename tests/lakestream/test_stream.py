@@ -316,6 +316,18 @@ def test_retention_takes_what_every_group_has_done_and_the_archive_has_it_once(s
     assert numbers([stream.consumer(group="new").poll()]) == [20, 21]
 
 
+def test_what_may_go_goes_though_younger_rows_come_with_every_run(stream: Stream) -> None:
+    """It is not merged with them before: a stream whose rows make no full fragment would keep all of them."""
+    policy = Policy(keep_versions=0, retain=0)
+    producer, consumer = stream.producer("a"), stream.consumer(group="g")
+    for i in range(4):
+        producer.append(rows("a", i * 4, 4), i + 1)
+        stream.maintain(policy)
+        assert stream.snapshot().to_table()["seq"].to_pylist() == list(range(i * 4, i * 4 + 4))
+        consumer.poll()
+        stream.acknowledge(consumer)
+
+
 def test_a_maintainer_that_is_overtaken_while_it_archives_leaves_it_to_the_other(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
