@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from posttrain.lakestream import Stream
-from tests.lakestream.stores import Seaweed
+from tests.lakestream.stores import BUCKET, store_in
 from tests.lakestream.storm import differences
 from tests.lakestream.worker import SCHEMA, lines, processes, work
 from tests.processes import wait_until
+from tests.seaweed import Seaweed
 
 PRODUCERS = ["p0", "p1"]
 GONE = 6.0  # seconds
@@ -20,7 +21,7 @@ GONE = 6.0  # seconds
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Seaweed]:
-    made = Seaweed(tmp_path / "server")
+    made = Seaweed(tmp_path / "server", BUCKET)
     try:
         made.start()
         yield made
@@ -29,7 +30,8 @@ def server(tmp_path: Path) -> Iterator[Seaweed]:
 
 
 def test_producers_and_consumers_outlive_their_store(server: Seaweed, tmp_path: Path) -> None:
-    store, stream = server.store, Stream.create("s3://streams/o.lance", SCHEMA, storage_options=server.store.options)
+    store = store_in(server)
+    stream = Stream.create(store.uri("o"), SCHEMA, storage_options=store.options)
     logs = {name: tmp_path / name for name in (*PRODUCERS, "c0", "c1")}
     roles = [("producer", stream.uri, name, "0", str(logs[name])) for name in PRODUCERS]
     roles += [("consumer", stream.uri, "g", str(i), "2", str(logs[f"c{i}"])) for i in range(2)]

