@@ -35,6 +35,7 @@ class Line:
     """Starts the launcher. To be made, used and closed in one running event loop."""
 
     def __init__(self, *, uid: int, program: str, filter: bytes):
+        self._loop = asyncio.get_running_loop()
         self.prefix = prefix_of(os.getpid())
         self._numbers = itertools.count(1)
         self._handlers: dict[str, Callable[[Event], None]] = {}
@@ -54,7 +55,6 @@ class Line:
         theirs.close()
         for handle in (bpf, opened, *libraries):
             os.close(handle)
-        self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._line, self._hear)
 
     def new_id(self) -> str:

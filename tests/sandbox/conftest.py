@@ -24,7 +24,9 @@ class Boxes:
         self.driver: BubblewrapDriver = self.run(self._open())
 
     async def _open(self) -> BubblewrapDriver:
-        return BubblewrapDriver(gateway=GATEWAY)
+        driver = BubblewrapDriver(gateway=GATEWAY)
+        assert driver.line is not None  # started here, in the loop, so that any test may be the first to ask for it
+        return driver
 
     def run(self, work: Awaitable[T]) -> T:
         async def waited() -> T:

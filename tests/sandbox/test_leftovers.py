@@ -140,13 +140,14 @@ def test_whoever_is_killed_nothing_goes_on(boxes: Boxes, victims: str) -> None:
             reap()  # as the next driver does
         _gone(lambda: not cgroups.left(prefix))
         worker.kill()
-    assert not abandoned()
+    # Of this worker: what another process of the tests kills at this moment is its own affair.
+    assert not [path for path in abandoned() if path.name.startswith(prefix)]
 
 
 def test_what_a_killed_worker_left_is_found_by_its_name(boxes: Boxes) -> None:
     if not cgroups.hierarchies():
         pytest.skip("no group can be made here")
-    group = cgroups.Group(f"{PREFIX}999999999-1-7", cgroups.Limits(memory=1 << 24, pids=9))
+    group = cgroups.Group(f"{PREFIX}{999_000_000 + os.getpid()}-1-7", cgroups.Limits(memory=1 << 24, pids=9))
     with subprocess.Popen(["sleep", "77"], preexec_fn=group.join) as left:
         mine = cgroups.Group(f"{boxes.driver.line.prefix}4000", cgroups.Limits(memory=1 << 24))
         assert {path.name for path in reap()} <= {group.paths[0].name}  # another worker's reaper may be there first
