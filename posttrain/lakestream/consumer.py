@@ -79,6 +79,7 @@ class Consumer:
     def poll(self, timeout: float = 0.0) -> pa.Table:
         """The next rows, at most `max_rows`; none where there are none for `timeout` seconds, or none ever again.
 
+        Fewer where the version at hand has no more: what is there is handed out before the store is asked for newer.
         A filter counts after `max_rows`, so that a poll is bounded whatever the filter leaves. Raises
         OffsetRemoved where retention has taken rows that this consumer had not read, and StoreUnavailable
         after the stream's time-out without an answer.
