@@ -15,10 +15,10 @@ from posttrain.llmm import ir
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.tokens.messages import schemas
 from posttrain.llmm.tokens.model import ChatModel
+from posttrain.llmm.tokens.parsers import forced
 
 JSON = dict[str, Any]
 MAX_SAMPLES, MAX_TOP_LOGPROBS = 128, 20
-_BLANKS = 2  # in a row, within a forced call: a model may otherwise write nothing else until its limit
 
 
 def sampling_parameters(request: ir.ChatRequest, model: ChatModel, prompt_tokens: int, *, thinking: bool) -> JSON:
@@ -61,7 +61,7 @@ def structured_outputs(request: ir.ChatRequest, model: ChatModel, *, thinking: b
     """What the answer must look like: calls that the client forces, or the form that it asks for."""
     choice = request.tool_choice
     if choice is not None and choice.mode in ("required", "named"):
-        return _behind_thoughts(_calls(request, choice, model), thinking)
+        return _behind_thoughts(_calls(request, choice, model), model, thinking)
     form = request.format
     if form is None or form.type == "text":
         return None
@@ -70,7 +70,7 @@ def structured_outputs(request: ir.ChatRequest, model: ChatModel, *, thinking: b
         raise GatewayError(422, "the form of the answer needs a JSON schema", param="response_format")
     if not thinking:
         return {"json": schema} if form.type == "schema" else {"json_object": True}
-    return _behind_thoughts(_form(schema), thinking)
+    return _behind_thoughts(forced.document(schema), model, thinking)
 
 
 def _calls(request: ir.ChatRequest, choice: ir.ToolChoice, model: ChatModel) -> JSON:
@@ -79,26 +79,21 @@ def _calls(request: ir.ChatRequest, choice: ir.ToolChoice, model: ChatModel) -> 
     missing = [name for name in names if name not in offered]
     if missing or not names:
         raise GatewayError(422, f"no such tool is offered: {', '.join(missing) or 'none at all'}", param="tool_choice")
-    if model.format.tag is None:
+    if model.format.forced is None:
         message = f"a call cannot be forced upon a model that writes calls as {model.format.name} does"
         raise GatewayError(422, message, param="tool_choice")
-    begin, end = model.format.tag
-    tags = [{"type": "tag", "begin": begin % name, "end": end, "content": _form(offered[name])} for name in names]
-    if choice.parallel is False or choice.mode == "named":
-        return tags[0] if len(tags) == 1 else {"type": "or", "elements": tags}
-    return {
-        "type": "tags_with_separator", "tags": tags, "separator": model.format.separator, "at_least_one": True,
-    }  # fmt: skip
+    several = choice.parallel is not False and choice.mode == "required"
+    try:
+        return forced.calls(model.format.forced, {name: offered[name] for name in names}, several=several)
+    except ValueError as problem:
+        raise GatewayError(422, str(problem), param="tools") from None
 
 
-def _form(schema: JSON) -> JSON:
-    return {"type": "json_schema", "json_schema": schema or {"type": "object"}, "max_whitespace_cnt": _BLANKS}
-
-
-def _behind_thoughts(inner: JSON, thinking: bool) -> JSON:
+def _behind_thoughts(inner: JSON, model: ChatModel, thinking: bool) -> JSON:
     """A prompt that has opened the reasoning: anything up to its end, then the form."""
     if thinking:
-        thought = {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": "</think>"}
+        end = model.format.reasoning[0].close[0]
+        thought = {"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": end}
         inner = {"type": "sequence", "elements": [thought, {"type": "const_string", "value": "\n\n"}, inner]}
     return {"structural_tag": msgspec.json.encode({"type": "structural_tag", "format": inner}).decode()}
 

@@ -247,10 +247,11 @@ def test_a_prompt_without_room_for_an_answer_is_refused():
         sampling_parameters(ir.ChatRequest(messages=()), QWEN, 5000, thinking=False)
 
 
-@pytest.mark.parametrize("name", ["qwen2_5", "llama3_1", "mistral", "deepseekv3", "phi4_mini", "gptoss"])
-def test_a_forced_call_is_one_that_the_parser_reads(name: str):
-    from posttrain.llmm.tokens.parsers import parse
-
-    begin, end = model(name).format.tag or ("", "")
-    [call] = parse(begin % "f" + '{"a": 1}' + end, model(name).format).calls
-    assert (call.name, call.arguments) == ("f", '{"a": 1}')
+@pytest.mark.parametrize("name", ["gemma3", "phi3"])
+def test_a_model_that_knows_no_calls_cannot_be_made_to_write_one(name: str):
+    asked = ir.ChatRequest(
+        messages=(), tools=(ir.Tool(name="f", parameters={}),), tool_choice=ir.ToolChoice(mode="required")
+    )
+    with pytest.raises(GatewayError, match="cannot be forced") as refused:
+        sampling_parameters(asked, model(name), 10, thinking=False)
+    assert refused.value.status == 422

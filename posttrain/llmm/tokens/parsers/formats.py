@@ -1,7 +1,6 @@
 """The ways in which families of models write reasoning and calls, and how a template tells which it is.
 
-A format's `tag` holds what stands before and after a call's JSON arguments, `%s` being the tool's name: with it a
-call can be forced upon the engine. Formats without one write arguments in a way that a JSON grammar cannot force.
+`forced` says how calls look that the engine is made to write; the two formats without calls have none.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Protocol
 from posttrain.errors import UserError
 from posttrain.llmm.tokens.parsers import readers
 from posttrain.llmm.tokens.parsers.events import Event
+from posttrain.llmm.tokens.parsers.forced import Forced
 from posttrain.llmm.tokens.parsers.harmony import HarmonyParser
 from posttrain.llmm.tokens.parsers.sections import Parser, Schemas, Section
 
@@ -28,8 +28,7 @@ class Format:
     calls: tuple[Section, ...] = ()
     reasoning: tuple[Section, ...] = ()
     harmony: bool = False
-    tag: tuple[str, str] | None = None
-    separator: str = "\n"  # between forced calls
+    forced: Forced | None = None
 
     def opens_reasoning(self, prompt_end: str) -> bool:
         """Whether the prompt's end leaves reasoning open, so that the model goes on in it."""
@@ -41,7 +40,6 @@ class Format:
 
 _THINK = (Section("reasoning", "<think>", ("</think>",)),)
 _TOOL_CALL = ("<tool_call>", ("</tool_call>",))
-_HERMES_TAG = ('<tool_call>\n{"name": "%s", "arguments": ', "}\n</tool_call>")
 
 
 def _calls(open: str, close: tuple[str, ...], read: object, *, bare: bool = False) -> tuple[Section, ...]:
@@ -51,31 +49,44 @@ def _calls(open: str, close: tuple[str, ...], read: object, *, bare: bool = Fals
 FORMATS: Mapping[str, Format] = {format.name: format for format in (
     Format("plain"),
     Format("think", (), _THINK),
-    Format("hermes", _calls(*_TOOL_CALL, readers.json_object), _THINK, tag=_HERMES_TAG),
-    Format("xml_function", _calls(*_TOOL_CALL, readers.xml_function), _THINK),
-    Format("glm", _calls(*_TOOL_CALL, readers.glm), _THINK),
+    Format("hermes", _calls(*_TOOL_CALL, readers.json_object), _THINK, forced=Forced(
+        '<tool_call>\n{"name": "%s", "arguments": ', "}\n</tool_call>", separator="\n", never="</tool_call>")),
+    Format("xml_function", _calls(*_TOOL_CALL, readers.xml_function), _THINK, forced=Forced(
+        "<tool_call>\n<function=%s>\n", "\n</function>\n</tool_call>", separator="\n", style="qwen_xml",
+        never="</tool_call>")),
+    Format("glm", _calls(*_TOOL_CALL, readers.glm), _THINK, forced=Forced(
+        "<tool_call>%s\n", "\n</tool_call>", separator="\n", style="glm_xml", never="</tool_call>")),
     Format("llama3", (*_calls("<|python_tag|>", (), readers.json_object),
-                      *_calls("{", (), readers.json_object, bare=True)),
-           tag=('{"name": "%s", "parameters": ', "}"), separator=";"),
+                      *_calls("{", (), readers.json_object, bare=True)), forced=Forced(
+        '{"name": "%s", "parameters": ', "}", separator=";")),
     Format("pythonic", (*_calls("<|python_tag|>", (), readers.pythonic),
-                        *_calls("[", (), readers.pythonic, bare=True))),
+                        *_calls("[", (), readers.pythonic, bare=True)), forced=Forced(
+        "%s(", ")", "[", "]", ", ", "python")),
     Format("mistral", _calls("[TOOL_CALLS]", (), readers.mistral),
-           (Section("reasoning", "[THINK]", ("[/THINK]",)), *_THINK),
-           tag=('[TOOL_CALLS][{"name": "%s", "arguments": ', "}]"), separator=""),
+           (Section("reasoning", "[THINK]", ("[/THINK]",)), *_THINK), forced=Forced(
+        '{"name": "%s", "arguments": ', "}", "[TOOL_CALLS][", "]", ", ")),
     Format("deepseek", _calls("<｜tool▁calls▁begin｜>", ("<｜tool▁calls▁end｜>",), readers.deepseek), _THINK,
-           tag=("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>%s\n```json\n",
-                "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>")),
-    Format("kimi", _calls("<|tool_calls_section_begin|>", ("<|tool_calls_section_end|>",), readers.kimi), _THINK),
-    Format("lfm2", _calls("<|tool_call_start|>", ("<|tool_call_end|>",), readers.pythonic), _THINK),
-    Format("phi4", _calls("<|tool_call|>", ("<|/tool_call|>",), readers.json_list), _THINK,
-           tag=('<|tool_call|>[{"name": "%s", "arguments": ', "}]<|/tool_call|>")),
+           forced=Forced(
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>%s\n```json\n", "\n```<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "\n", never="<｜tool▁calls▁end｜>")),
+    Format("kimi", _calls("<|tool_calls_section_begin|>", ("<|tool_calls_section_end|>",), readers.kimi), _THINK,
+           forced=Forced("<|tool_call_begin|>functions.%s:0<|tool_call_argument_begin|>", "<|tool_call_end|>",
+                         "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>",
+                         never="<|tool_call_end|>")),
+    Format("lfm2", _calls("<|tool_call_start|>", ("<|tool_call_end|>",), readers.pythonic), _THINK, forced=Forced(
+        "%s(", ")", "<|tool_call_start|>[", "]<|tool_call_end|>", ", ", "python")),
+    Format("phi4", _calls("<|tool_call|>", ("<|/tool_call|>",), readers.json_list), _THINK, forced=Forced(
+        '{"name": "%s", "arguments": ', "}", "<|tool_call|>[", "]<|/tool_call|>", ", ", never="<|/tool_call|>")),
     Format("gemma", _calls("<|tool_call>", ("<tool_call|>",), readers.gemma),
-           (Section("reasoning", "<|channel>thought", ("<channel|>",)),)),
+           (Section("reasoning", "<|channel>thought", ("<channel|>",)),), forced=Forced(
+        "<|tool_call>call:%s", "<tool_call|>", separator="", style="gemma")),
     Format("cohere", _calls("<|START_ACTION|>", ("<|END_ACTION|>",), readers.json_list),
            (Section("reasoning", "<|START_THINKING|>", ("<|END_THINKING|>",)),
-            Section("text", "<|START_RESPONSE|>", ("<|END_RESPONSE|>",)))),
-    Format("harmony", harmony=True,
-           tag=("<|channel|>commentary to=functions.%s <|constrain|>json<|message|>", "<|call|>")),
+            Section("text", "<|START_RESPONSE|>", ("<|END_RESPONSE|>",))), forced=Forced(
+        '{"tool_call_id": "0", "tool_name": "%s", "parameters": ', "}", "<|START_ACTION|>[", "]<|END_ACTION|>",
+        never="<|END_ACTION|>")),
+    Format("harmony", harmony=True, forced=Forced(
+        "<|channel|>commentary to=functions.%s <|constrain|>json<|message|>", "<|call|>", never="<|call|>")),
 )}  # fmt: skip
 
 # What a template writes around calls tells its family; the first that it holds counts.

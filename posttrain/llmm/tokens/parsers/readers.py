@@ -183,10 +183,16 @@ def _objects(text: str) -> list[str]:
 
 
 def _typed(name: str, pairs: Sequence[tuple[str, str]], schemas: Schemas) -> str:
-    """Values that are written without quotes, by the tool's schema: text where it says so, else JSON if it is some."""
+    """Values that are written without quotes, by the tool's schema: text where it says so, else JSON if it is some.
+    Around one of the texts that the schema lists, blanks are none of it."""
     properties: Mapping[str, Any] = (schemas.get(name) or {}).get("properties") or {}
     values: dict[str, Any] = {}
     for key, text in pairs:
-        kind = (properties.get(key.strip()) or {}).get("type")
-        values[key.strip()] = text if kind == "string" or not is_json(text) else msgspec.Raw(text.strip().encode())
+        schema = properties.get(key.strip()) or {}
+        if text.strip() in (schema.get("enum") or ()):
+            values[key.strip()] = text.strip()
+        elif schema.get("type") == "string" or not is_json(text):
+            values[key.strip()] = text
+        else:
+            values[key.strip()] = msgspec.Raw(text.strip().encode())
     return msgspec.json.encode(values).decode()
