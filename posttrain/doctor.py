@@ -204,8 +204,9 @@ def sandboxes() -> Check:
         return Check("sandboxes", "warn", reason, "no sandbox is made without its filter")
     lacking = []
     if reason := cgroups.unavailable():
-        held = "limits of single processes stand in for memory and pids, none for cpu"
-        lacking.append(f"{reason}: {held}, and a call that runs out of time may leave a daemon until its sandbox ends")
+        lacking.append(f"{reason}: limits of single processes stand in for memory and pids, none for cpu")
+        if not cgroups.hierarchies():
+            lacking.append("a call that runs out of time may leave a daemon until its sandbox ends")
     if reason := overlay_refused():
         lacking.append(f"no overlay ({reason}): a root directory is copied for each sandbox")
     if lacking:

@@ -1,4 +1,5 @@
-"""A machine that lets no cgroup be made: sandboxes work, with limits on single processes, and say so."""
+"""A machine that lets no cgroup be made: sandboxes work for root and for a user without any right, with limits on
+single processes, and say so."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -40,10 +43,15 @@ asyncio.run(main())
 """
 
 
+NOBODY = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "env", "HOME=/tmp"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
-def test_without_cgroups() -> None:
-    hidden = ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs -o ro none /sys/fs/cgroup; exec "$@"', "sh"]
-    done = subprocess.run([*hidden, sys.executable, "-c", WORK], cwd=ROOT, capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize("user", [[], NOBODY], ids=["root", "nobody"])
+def test_without_cgroups(user: list[str], tmp_path: Path) -> None:
+    mounts = ["mount -t tmpfs -o ro none /sys/fs/cgroup", *(_ways(tmp_path) if user else []), 'exec "$@"']
+    command = ["unshare", "-m", "sh", "-ec", "\n".join(mounts), "sh", *user, sys.executable, "-B", "-c", WORK]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     state, advice = told.pop("doctor")
@@ -52,3 +60,22 @@ def test_without_cgroups() -> None:
         "plain": "succeeded", "bomb": "timed_out", "memory": "failed", "disk": "over_quota", "daemon": "timed_out",
         "after": "succeeded", "left": 0,
     }  # fmt: skip
+
+
+def _ways(keep: Path) -> Iterator[str]:
+    """Mounts by which everyone can enter the environment and the checkout where a directory above is root's alone."""
+    needed = {Path(sys.prefix), Path(sys.base_prefix), ROOT}
+    for number, (closed, below) in enumerate(_closed(needed).items()):
+        yield f"mkdir {keep}/{number}; mount --bind {closed} {keep}/{number}; mount -t tmpfs -o mode=755 none {closed}"
+        for path in below:
+            yield f"mkdir -p {path}; mount --bind {keep}/{number}/{path.relative_to(closed)} {path}"
+
+
+def _closed(needed: set[Path]) -> dict[Path, list[Path]]:
+    found: dict[Path, list[Path]] = {}
+    for path in sorted(needed):
+        for parent in reversed(path.parents):
+            if not parent.stat().st_mode & 0o001:
+                found.setdefault(parent, []).append(path)
+                break
+    return found

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from posttrain.isolation import cgroups
-from posttrain.sandbox.reaper import PREFIX
+from posttrain.sandbox.line import prefix_of
 
 pytestmark = pytest.mark.skipif(not cgroups.hierarchies(), reason="no group can be made here")
 
@@ -37,7 +37,7 @@ assert os.waitpid(pid, 0) == (pid, 0)
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    made = f"{PREFIX}{os.getpid()}-groups"
+    made = f"{prefix_of(os.getpid())}5000"  # so that a reaper finds it where this process is killed
     yield made
     cgroups.Group(made, cgroups.Limits(memory=1 << 28, pids=50), calls=True).remove()
 
