@@ -20,6 +20,7 @@ from posttrain.isolation import cgroups
 from posttrain.isolation.processes import children, descendants
 from posttrain.sandbox import Outcome, Sandbox, SandboxGone
 from posttrain.sandbox.bubblewrap import UID
+from posttrain.sandbox.line import prefix_of
 from posttrain.sandbox.reaper import PREFIX, abandoned, reap
 from tests.sandbox.conftest import Boxes
 
@@ -147,11 +148,14 @@ def test_whoever_is_killed_nothing_goes_on(boxes: Boxes, victims: str) -> None:
 def test_what_a_killed_worker_left_is_found_by_its_name(boxes: Boxes) -> None:
     if not cgroups.hierarchies():
         pytest.skip("no group can be made here")
-    group = cgroups.Group(f"{PREFIX}{999_000_000 + os.getpid()}-1-7", cgroups.Limits(memory=1 << 24, pids=9))
-    with subprocess.Popen(["sleep", "77"], preexec_fn=group.join) as left:
-        mine = cgroups.Group(f"{boxes.driver.line.prefix}4000", cgroups.Limits(memory=1 << 24))
-        assert {path.name for path in reap()} <= {group.paths[0].name}  # another worker's reaper may be there first
-        assert left.wait(5) == -signal.SIGKILL
+    with subprocess.Popen(["sleep", "77"]) as worker:  # alive until all is made, or any reaper may take it
+        group = cgroups.Group(f"{prefix_of(worker.pid)}7", cgroups.Limits(memory=1 << 24, pids=9))
+        with subprocess.Popen(["sleep", "77"], preexec_fn=group.join) as left:
+            mine = cgroups.Group(f"{boxes.driver.line.prefix}4000", cgroups.Limits(memory=1 << 24))
+            worker.kill()
+            worker.wait()
+            assert not {*reap()} & {*mine.paths}
+            assert left.wait(5) == -signal.SIGKILL
     assert not any(path.exists() for path in group.paths) and all(path.exists() for path in mine.paths)
     mine.remove()
 
