@@ -1,8 +1,9 @@
 """Who sends which box of which tensor to whom, in which order: a pure function of layouts, wants and topology.
 
-A bucket is what travels at once: boxes that one source holds and all of the bucket's destinations want, encoded one after
-the other without gaps. Invariants: every element of every want arrives exactly once; no bucket is larger than asked,
-unless a single block of a format is; a bucket's number is its place in the order, at its source and at its destinations.
+A bucket is what travels at once: boxes that one source holds and all of the bucket's destinations want, encoded one
+after the other without gaps. Invariants: every element of every want arrives exactly once; no bucket is larger than
+asked, unless a single block of a format is; a bucket's number is its place in the order at its source and at its
+destinations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The machines that a plan is made for: which rank is on which host, how fast the ways between them are, what a rank can do.
+"""The machines that a plan is made for: which rank is on which host, how fast the ways between them and the ranks are.
 
-Rates are in bytes a second, latencies in seconds. A message between hosts passes the sender's port, the sender's host's
-uplink, the receiver's host's uplink and the receiver's port; one inside of a host passes that host's own link. Every way
-is full duplex, except a host's own.
+Rates are in bytes a second, latencies in seconds. A message between hosts passes the sender's port, the uplink of its
+host, the uplink of the receiver's host and the receiver's port; one inside of a host passes that host's own link. Every
+way is full duplex, except a host's own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """`local`: what the host's own link carries for all its ranks together; `uplink`: likewise to other hosts, each way.
+    """`local`: what the host's own link carries for all its ranks together; `uplink`: to other hosts, each way.
 
     `workers` is how many ranks can gather, encode or load at the same time: the processors where ranks work on those,
     else as many as there are ranks.
