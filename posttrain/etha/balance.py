@@ -1,0 +1,88 @@
+"""Which of several holders sends what to whom, so that no source and no host sends more than it must.
+
+Holders on a destination's own host come first. Among the rest the one that would be done soonest is given the next
+part (greedy by bytes). Destinations that want one box are dealt out to its holders, and equal tensors of a model are
+dealt in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from posttrain.etha.geometry import Holder
+from posttrain.etha.topology import Topology
+
+
+class Balance:
+    """Bytes that each source and host have been given to send so far."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.source_host = np.array(topology.sources, dtype=np.int64)
+        self.ports = np.zeros(len(topology.sources))
+        self.uplinks = np.zeros(len(topology.hosts))
+        self.uplink_rate = np.array([host.uplink for host in topology.hosts])
+
+    def deal(
+        self, holders: Sequence[Holder], destinations: tuple[int, ...], nbytes: int, tensors: int
+    ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+        """Parts of the destinations, and for each part which holder serves it for each of so many equal tensors."""
+        for candidates, near, local in self._by_host(holders, destinations):
+            ranks = np.array([holders[candidate].rank for candidate in candidates])
+            count = min(len(candidates), len(near))
+            each = nbytes * len(near) / count
+            if len(candidates) == 1:
+                self._give(ranks, np.array([tensors]), each, local)
+                yield near, np.full(tensors, candidates[0])
+                continue
+            shares = _shares(self._busy(ranks) * self.topology.port, each, tensors * count)
+            self._give(ranks, shares, each, local)
+            # All turns of one holder lie evenly among those of the others, so that parts of one tensor differ in it.
+            turns = np.concatenate([(np.arange(share) + 0.5) / share for share in shares.tolist() if share])
+            order = np.repeat(np.array(candidates), shares)[np.argsort(turns, kind="stable")].reshape(tensors, count)
+            size, larger = divmod(len(near), count)
+            for number in range(count):
+                low = number * size + min(number, larger)
+                yield near[low : low + size + (number < larger)], order[:, number]
+
+    def _by_host(
+        self, holders: Sequence[Holder], destinations: tuple[int, ...]
+    ) -> Iterator[tuple[list[int], tuple[int, ...], bool]]:
+        """(indices of holders, destinations that they serve, whether these are on the holders' host)."""
+        on_host: dict[int, list[int]] = {}
+        for number, holder in enumerate(holders):
+            on_host.setdefault(self.topology.sources[holder.rank], []).append(number)
+        near: dict[int, list[int]] = {}
+        for rank in destinations:
+            host = self.topology.destinations[rank]
+            near.setdefault(host if host in on_host else -1, []).append(rank)
+        if len(holders) == 1 and len(near) > 1:  # one bucket for all, if there is no choice
+            yield [0], destinations, False
+            return
+        for host, ranks in near.items():
+            yield on_host.get(host, list(range(len(holders)))), tuple(ranks), host >= 0
+
+    def _busy(self, ranks: np.ndarray) -> np.ndarray:
+        """Seconds until each has sent what it was given, by its own port or by its host's uplink."""
+        hosts = self.source_host[ranks]
+        return np.maximum(self.ports[ranks] / self.topology.port, self.uplinks[hosts] / self.uplink_rate[hosts])
+
+    def _give(self, ranks: np.ndarray, shares: np.ndarray, each: float, local: bool) -> None:
+        np.add.at(self.ports, ranks, shares * each)
+        if not local:
+            np.add.at(self.uplinks, self.source_host[ranks], shares * each)
+
+
+def _shares(loads: np.ndarray, each: float, count: int) -> np.ndarray:
+    """How many of `count` units of `each` bytes the bearers of these loads get, so that the highest is lowest."""
+    order = np.argsort(loads, kind="stable")
+    sorted_loads = loads[order]
+    filled = np.arange(1, len(loads) + 1)
+    levels = (np.cumsum(sorted_loads) + count * each) / filled  # of the water, were it in the lowest so many only
+    level = levels[np.flatnonzero(levels > sorted_loads)[-1]]
+    shares = np.maximum((level - loads) // each, 0).astype(np.int64)
+    for _ in range(count - int(shares.sum())):
+        shares[np.argmin(loads + shares * each)] += 1
+    return shares
