@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -58,7 +57,9 @@ class Started(_Event, frozen=True):
 
 class Asked(_Event, frozen=True):
     """A call of the model. `request` and `response` are bodies of `dialect`, the answer as a whole where it was
-    streamed; `agent` names the sub-agent that called, `failure` why there is no answer. `tokens` are the engine's."""
+    streamed; `agent` names the sub-agent that called, `failure` why there is no whole answer. `tokens` are the
+    engine's; `vendor` is who answered in the policy's place; `losses` are what the model was not told of the request.
+    """
 
     dialect: str
     request: Json
@@ -67,10 +68,13 @@ class Asked(_Event, frozen=True):
     failure: str | None = None
     policy: int | None = None
     tokens: Tokens | None = None
+    vendor: str | None = None
+    losses: tuple[Lost, ...] = ()
 
 
 class Used(_Event, frozen=True):
-    """A tool's call, carried out: `call` is the id that the model gave it."""
+    """A tool's call, carried out: `call` is the id that the model gave it. Whoever sees the calls of the model alone
+    knows that it ran between the answer that asked for it and the request that brought its result."""
 
     call: str
     name: str
@@ -227,46 +231,8 @@ def call_of(event: Asked) -> Call:
     return Call(
         id=event.id, dialect=event.dialect, request=it.lift_request(event.request),
         response=None if event.response is None else it.lift_response(event.response), started=event.at,
-        seconds=event.seconds, policy=event.policy,
+        seconds=event.seconds, policy=event.policy, agent=event.agent,
     )  # fmt: skip
-
-
-def record(trajectory: Trajectory, name: str) -> list[Event]:
-    """The ledger of a trajectory whose calls are told in the dialect `name`: `rebuild` gives it again."""
-    begin = trajectory.started if trajectory.started is not None else time.time()
-    told: list[Event] = [
-        Started(
-            id="start", at=begin, trajectory=trajectory.id, task=trajectory.task, group=trajectory.group, dialect=name
-        )
-    ]
-    told += _told(trajectory, name, begin, None, "start")
-    for child in trajectory.children:
-        told += _told(child, name, begin, child.id, "start")
-    if trajectory.outcome is not None:
-        at = begin + (trajectory.seconds or 0.0)
-        outcome = trajectory.outcome
-        if outcome.reward is not None:
-            told.append(
-                Judged(
-                    id="verdict", at=at, cause=told[-1].id, verifier="recorded", status="scored",
-                    reward=outcome.reward, details=outcome.details,
-                )
-            )  # fmt: skip
-        told.append(Ended(id="end", at=at, cause=told[-1].id, status=outcome.status))
-    return told
-
-
-def _told(trajectory: Trajectory, name: str, begin: float, agent: str | None, cause: str) -> Iterator[Asked]:
-    for turn, call in zip(trajectory.turns, climb.lower(trajectory), strict=True):
-        it = dialect(call.dialect or name)
-        if call.request is None:
-            raise UserError(f"call {call.id} was kept without its request", field=trajectory.id)
-        yield Asked(
-            id=call.id, at=begin if call.started is None else call.started, cause=cause, seconds=call.seconds,
-            dialect=it.name, request=it.lower_request(call.request), agent=agent, policy=call.policy,
-            response=None if call.response is None else it.lower_response(call.response), tokens=turn.tokens,
-        )  # fmt: skip
-        cause = call.id
 
 
 def stream_schema() -> StreamSchema:

@@ -21,7 +21,7 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
     directory = context.locate(inputs.model, field="gateway.model")
     model = load_model(
         directory, template=settings.template, format=settings.format, arguments=settings.template_arguments,
-        field="gateway.model",
+        name_media=settings.media == "name", field="gateway.model",
     )  # fmt: skip
     host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
     check_port(host, config.port)

@@ -17,6 +17,7 @@ from posttrain.llmm.dialects import dialect
 from posttrain.llmm.dialects.crossing import convert
 from posttrain.llmm.ir import Trajectory, climb
 from posttrain.llmm.ir.agentic import Outcome
+from posttrain.llmm.recording import record
 from posttrain.llmm.replay import compare, differences, replay
 from tests.llmm.conversations import ANSWERS, anthropic_calls
 
@@ -85,7 +86,7 @@ def test_a_trajectory_is_rebuilt_from_its_ledger(name: str, tmp_path: Path) -> N
 
 def test_recording_what_was_rebuilt_gives_the_same_trajectory() -> None:
     trajectory = trace.rebuild(ledger())
-    assert trace.rebuild(trace.record(trajectory, "anthropic_messages")) == trajectory
+    assert trace.rebuild(record(trajectory, "anthropic_messages")) == trajectory
 
 
 def test_sub_agents_are_children_of_the_call_that_spawned_them() -> None:

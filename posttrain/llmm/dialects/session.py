@@ -24,6 +24,11 @@ class Session:
     version: str | None = None
 
 
+def spawns(tool: str) -> bool:
+    """Whether a known agent's tool of this name starts a sub-agent."""
+    return any(import_module(f"posttrain.llmm.dialects.{name}").TOOLS.get(tool) == "spawn" for name in AGENTS)
+
+
 def session(headers: Mapping[str, str], body: Json) -> Session | None:
     """The session of a known agent's call; None where no known agent sent it."""
     lower = {name.lower(): value for name, value in headers.items()}

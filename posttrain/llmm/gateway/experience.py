@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from posttrain.llmm import ir, trace
-from posttrain.llmm.gateway.journal import Closed, Entry, Journal, Opened, TurnTaken, read
-from posttrain.llmm.ir import arrow
+from posttrain.llmm.gateway.journal import CallFailed, Closed, Entry, Journal, Opened, TurnTaken, read
+from posttrain.llmm.ir import arrow, climb
+from posttrain.llmm.recording import Note, record
 from posttrain.llmm.tokens.history import Sampled, Taken, rows_of, tokens_of
 
 JSON = dict[str, Any]
@@ -42,6 +43,17 @@ def trajectory_of(entries: list[Entry], *, every_turn: bool = False) -> ir.Traje
         seconds=closed.at - opened.started,
         outcome=ir.Outcome(status=closed.status, reward=closed.reward, details=closed.details),
     )  # fmt: skip
+
+
+def ledger_of(entries: list[Entry]) -> list[trace.Event]:
+    """The ledger of a journal: the turns, and the calls that are none."""
+    opened = next(entry for entry in entries if isinstance(entry, Opened))
+    failed = [entry for entry in entries if isinstance(entry, CallFailed)]
+    notes = {entry.call.id: Note(failure=entry.error, vendor=entry.vendor) for entry in failed}
+    notes |= {e.turn.call.id: Note(losses=e.losses) for e in entries if isinstance(e, TurnTaken) and e.losses}
+    others = climb.lift(opened.id, [entry.call for entry in failed])
+    trajectory = trajectory_of(entries, every_turn=True)
+    return record(trajectory, "openai_chat", others=others, notes=notes, metadata=opened.metadata)
 
 
 class Keeper:
@@ -69,7 +81,7 @@ class Keeper:
 
     def settle(self, path: Path) -> None:
         """What is in the stream needs nothing but its ledger."""
-        self._journal.settle(path, trace.record(trajectory_of(list(read(path)), every_turn=True), "openai_chat"))
+        self._journal.settle(path, ledger_of(list(read(path))))
 
     def put(self, number: int, path: Path) -> Future[int]:
         """The future holds the number of turns, once they are committed."""

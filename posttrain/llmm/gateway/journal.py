@@ -40,16 +40,15 @@ class TurnTaken(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, t
     logprobs: tuple[float, ...] | None = None
     policy: tuple[tuple[int, int, int], ...] = ()
     version: str = ""
-    losses: tuple[str, ...] = ()  # what the request said and the model was not told
+    losses: tuple[trace.Lost, ...] = ()  # what the request said and the model was not told
 
 
 class CallFailed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="failed", tag_field="kind"):
-    """A call without a whole answer. Nothing of it is trained on."""
+    """A call without a whole answer, with the whole of its request. Nothing of it is trained on."""
 
-    call: str
-    dialect: str
-    at: float
+    call: ir.Call
     error: str
+    vendor: str | None = None  # who was asked in the policy's place
     sampled: int = 0  # tokens that were sampled all the same
 
 

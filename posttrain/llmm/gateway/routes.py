@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from posttrain.errors import UserError
 from posttrain.llmm.dialects import Dialect, dialect
+from posttrain.llmm.dialects.session import session
 from posttrain.llmm.gateway.access import Access
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.limits import Admission
@@ -93,7 +94,11 @@ class Calls:
         stack.callback(lambda: caller.limits.leave((turn.usage.total or 0) if turn is not None else 0))
         with _refusing():
             request = spoken.lift_request(body)
-            turn = Turn(self.service, caller, spoken.name, request, pinned=http.headers.get(PIN))
+            whose = session(http.headers, body) if caller.trajectory is not None else None
+            turn = Turn(
+                self.service, caller, spoken.name, request, pinned=http.headers.get(PIN),
+                agent=whose.child if whose is not None else None,
+            )  # fmt: skip
         if self.service.settings.log_contents:
             log_request(call=turn.id, request=body)
         return turn

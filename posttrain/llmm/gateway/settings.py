@@ -68,6 +68,7 @@ class GatewaySettings:
     template: str = ""  # file of a chat template in place of the model's own
     template_arguments: dict[str, Any] = field(default_factory=dict)
     format: str = ""  # how the model writes reasoning and calls, where its template does not tell
+    media: str = "refuse"  # images and the like, which a model of text cannot take: refuse, or name them in the prompt
     rewrites: str = "fork"  # where the template would write the past otherwise: fork, or keep what was sampled
     versions: list[VersionSettings] = field(default_factory=lambda: [VersionSettings()])
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
@@ -86,6 +87,8 @@ class GatewaySettings:
     def __post_init__(self) -> None:
         if self.rewrites not in ("fork", "keep"):
             raise UserError("must be fork or keep", field="rewrites", value=self.rewrites)
+        if self.media not in ("refuse", "name"):
+            raise UserError("must be refuse or name", field="media", value=self.media)
         names = [version.name for version in self.versions]
         if not names or len(set(names)) != len(names):
             raise UserError("must be at least one, each with a name of its own", field="versions", value=names)

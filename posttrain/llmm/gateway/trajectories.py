@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from posttrain.llmm import ir
+from posttrain.llmm import ir, trace
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.experience import Keeper
 from posttrain.llmm.gateway.journal import CallFailed, Closed, Journal, Opened, TurnTaken
@@ -155,7 +155,7 @@ class Trajectories:
 
     def take(
         self, trajectory: Trajectory, plan: Plan, sampled: Sampled, turn: ir.Turn, request: ir.ChatRequest, *,
-        version: str, losses: tuple[str, ...],
+        version: str, losses: tuple[trace.Lost, ...],
     ) -> None:  # fmt: skip
         """Add a turn. Raises GatewayError (409) where the trajectory ended meanwhile."""
         if trajectory.closed is not None:

@@ -20,7 +20,7 @@ import msgspec
 from opentelemetry.trace import Span, StatusCode
 
 from posttrain.errors import UserError
-from posttrain.llmm import ir
+from posttrain.llmm import ir, trace
 from posttrain.llmm.gateway.assemble import Assembler
 from posttrain.llmm.gateway.engine import Engines
 from posttrain.llmm.gateway.errors import GatewayError
@@ -66,8 +66,9 @@ class Service:
 class Turn:
     """A call that was accepted. Raises GatewayError where it cannot be."""
 
-    def __init__(self, service: Service, caller: Caller, dialect: str, request: ir.ChatRequest, *, pinned: str | None):
-        self._service, self._caller, self.dialect = service, caller, dialect
+    def __init__(self, service: Service, caller: Caller, dialect: str, request: ir.ChatRequest, *, pinned: str | None,
+                 agent: str | None = None):  # fmt: skip
+        self._service, self._caller, self.dialect, self._agent = service, caller, dialect, agent
         self.id = _PREFIXES.get(dialect, "") + uuid.uuid4().hex
         self.started = time.time()
         self._begun = time.monotonic()
@@ -158,23 +159,27 @@ class Turn:
         if trajectory is None:
             return
         asked, answer = ir_with_messages(self.request, ()), msgspec.structs.replace(response, choices=())
+        losses = tuple(trace.Lost(lost.path, lost.value, lost.reason) for lost in self._prompt.given.untold)
         for number, (choice, sampled) in enumerate(zip(response.choices, self._assembler.sampled(), strict=True)):
             call = ir.Call(
                 id=f"{self.id}.{number}" if number else self.id, dialect=self.dialect, request=asked,
                 response=answer, started=self.started,
                 seconds=time.time() - self.started, policy=sampled.policy[-1][0] if sampled.policy else None,
+                agent=self._agent,
             )  # fmt: skip
             turn = ir.Turn(index=0, call=call, said=choice)
             self._service.trajectories.take(
                 trajectory, self._plan, sampled, turn, self.request, version=self.version.name,
-                losses=self._prompt.given.not_offered,
+                losses=losses,
             )  # fmt: skip
 
     def _fail(self, why: str) -> None:
         if self._caller.trajectory is not None:
-            failure = CallFailed(
-                call=self.id, dialect=self.dialect, at=time.time(), error=why, sampled=self.usage.output or 0
-            )
+            call = ir.Call(
+                id=self.id, dialect=self.dialect, request=self.request, started=self.started,
+                seconds=time.time() - self.started, agent=self._agent,
+            )  # fmt: skip
+            failure = CallFailed(call=call, error=why, sampled=self.usage.output or 0)
             self._service.trajectories.failed(self._caller.trajectory, failure)
 
     def _count(self) -> None:

@@ -19,7 +19,8 @@ Status = Literal["finished", "truncated", "failed", "aborted", "interrupted"]
 
 
 class Call(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One call of the model: the request without its messages, and the answer without its choices' first."""
+    """One call of the model: the request without its messages, and the answer without its choices' first. `agent` is
+    the sub-agent that called; None where it was the run's own."""
 
     id: str
     dialect: str | None = None
@@ -28,6 +29,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     started: float | None = None  # seconds since 1970
     seconds: float | None = None
     policy: int | None = None  # version of the weights
+    agent: str | None = None
 
 
 class Copy(msgspec.Struct, frozen=True, omit_defaults=True):

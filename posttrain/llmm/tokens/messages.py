@@ -2,7 +2,8 @@
 
 Invariants: results of tools follow their calls in the calls' order, whatever order they came in, because most
 templates show no ids; a call of a tool that takes free text travels as one argument, `input`, and comes back so.
-What a template has no place for (an image, a tool that a vendor runs) is refused or named, never dropped unseen.
+What a template has no place for (an image, a tool that a vendor runs, that a call failed) is refused or listed, never
+dropped unseen.
 """
 
 from __future__ import annotations
@@ -24,36 +25,54 @@ _ID_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789
 
 
 @dataclass(frozen=True)
+class Untold:
+    """Where in the request, what, and why."""
+
+    path: str
+    value: str | bool
+    reason: str
+
+
+@dataclass(frozen=True)
 class TemplateMessages:
-    """`sources[i]` is the message of the request that `messages[i]` was made of."""
+    """`sources[i]` is the message of the request that `messages[i]` was made of; `untold` is what the request says and
+    the model is not told."""
 
     messages: tuple[JSON, ...]
     sources: tuple[int, ...]
     tools: tuple[JSON, ...]
-    not_offered: tuple[str, ...]  # tools that only their vendor can run
+    untold: tuple[Untold, ...] = ()
 
 
-def template_messages(request: ir.ChatRequest, *, developer: bool = False) -> TemplateMessages:
+def template_messages(
+    request: ir.ChatRequest, *, developer: bool = False, name_media: bool = False
+) -> TemplateMessages:
     """The request as a template takes it. `developer`: the template knows that role; else it is a system's.
+    `name_media`: an image or the like is told as its name in brackets, where it would be refused otherwise.
 
     Raises UserError naming the message that a model of text cannot take.
     """
     made: list[tuple[JSON, int]] = []
     names: dict[str, str] = {}
+    read = _Reader(name_media, [])
     for index, message in enumerate(request.messages):
         if message.role == "tool":
-            made += [(result, index) for result in _results(message, names, index)]
+            made += [(result, index) for result in _results(message, names, index, read)]
         elif message.role == "assistant":
-            made.append((_assistant(message, names, index), index))
+            made.append((_assistant(message, names, index, read), index))
         else:
             role = "system" if message.role == "developer" and not developer else message.role
-            made.append(({"role": role, "content": _text(message.parts, index)}, index))
+            made.append(({"role": role, "content": read.text(message.parts, index)}, index))
     ordered = _in_order_of_calls(made)
-    offered = [tool for tool in request.tools or () if tool.name and not tool.type]
-    hosted = [tool.type or tool.name or "" for tool in request.tools or () if tool.type or not tool.name]
+    offered = []
+    for number, tool in enumerate(request.tools or ()):
+        if tool.name and not tool.type:
+            offered.append(tool)
+        else:
+            read.untold.append(Untold(f"tools.{number}", tool.type or tool.name or "", "only its vendor can run it"))
     return TemplateMessages(
         tuple(message for message, _ in ordered), tuple(source for _, source in ordered),
-        tuple(_tool(tool) for tool in offered), tuple(hosted),
+        tuple(_tool(tool) for tool in offered), tuple(read.untold),
     )  # fmt: skip
 
 
@@ -96,19 +115,31 @@ def _tool(tool: ir.Tool) -> JSON:
     return {"type": "function", "function": function}
 
 
-def _text(parts: Sequence[ir.Part], index: int, between: str = "\n") -> str:
-    texts = []
-    for part in parts:
-        if isinstance(part, ir.Text | ir.Refusal):
-            texts.append(part.text)
-        elif isinstance(part, ir.Media | ir.Opaque):
-            shown = part.medium if isinstance(part, ir.Media) else part.type
-            raise UserError(f"holds a part that this model cannot take: {shown}", field=f"messages[{index}]")
-    return between.join(texts)
+@dataclass
+class _Reader:
+    """Parts as text. `untold` grows by what is not said of them."""
+
+    name_media: bool
+    untold: list[Untold]
+
+    def text(self, parts: Sequence[ir.Part], index: int, between: str = "\n") -> str:
+        texts = []
+        for part in parts:
+            if isinstance(part, ir.Text | ir.Refusal):
+                texts.append(part.text)
+            elif isinstance(part, ir.Media | ir.Opaque):
+                shown = part.medium if isinstance(part, ir.Media) else part.type
+                if not self.name_media:
+                    raise UserError(f"holds a part that this model cannot take: {shown}", field=f"messages[{index}]")
+                texts.append(f"[{shown}]")
+                self.untold.append(Untold(f"messages.{index}", shown, "a model of text is told its name alone"))
+            elif isinstance(part, ir.Reasoning) and part.text is None:
+                self.untold.append(Untold(f"messages.{index}", "reasoning", "sealed by its vendor"))
+        return between.join(texts)
 
 
-def _assistant(message: ir.Message, names: dict[str, str], index: int) -> JSON:
-    made: JSON = {"role": "assistant", "content": _text(message.parts, index, "")}
+def _assistant(message: ir.Message, names: dict[str, str], index: int, read: _Reader) -> JSON:
+    made: JSON = {"role": "assistant", "content": read.text(message.parts, index, "")}
     if thought := "".join(part.text or "" for part in message.parts if isinstance(part, ir.Reasoning)):
         made |= {"reasoning_content": thought, "thinking": thought}  # Qwen's and GLM's word, gpt-oss's word
     calls = [part for part in message.parts if isinstance(part, ir.ToolCall)]
@@ -124,14 +155,16 @@ def _call(call: ir.ToolCall, number: int, names: dict[str, str]) -> JSON:
     return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _results(message: ir.Message, names: dict[str, str], index: int) -> list[JSON]:
+def _results(message: ir.Message, names: dict[str, str], index: int, read: _Reader) -> list[JSON]:
     made = []
     for part in message.parts:
         if isinstance(part, ir.ToolResult):
             value = msgspec.json.encode(part.value).decode() if part.value is not None else None
-            content = value if value is not None else _text(part.content, index)
+            content = value if value is not None else read.text(part.content, index)
             name = part.name or names.get(part.call or "") or ""
             made.append({"role": "tool", "tool_call_id": part.call, "name": name, "content": content})
+            if part.error:
+                read.untold.append(Untold(f"messages.{index}.error", True, "templates have no word for it"))
     return made
 
 

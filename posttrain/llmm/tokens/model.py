@@ -43,6 +43,7 @@ class ChatModel:
     ends: frozenset[int]
     context_length: int  # tokens of prompt and answer together
     arguments: dict[str, Any] = field(default_factory=dict)  # of the template, in every rendering
+    name_media: bool = False  # in place of refusing an image or the like
 
     @cached_property
     def template_digest(self) -> str:
@@ -56,7 +57,8 @@ class ChatModel:
 
         Raises UserError where the model or its template cannot take the request.
         """
-        given = restore(template_messages(request, developer="developer" in self.template.source))
+        developer = "developer" in self.template.source
+        given = restore(template_messages(request, developer=developer, name_media=self.name_media))
         none = request.tool_choice is not None and request.tool_choice.mode == "none"
         arguments = self.arguments | _thinking(request.thinking)
         rendering = self.template.render(given.messages, () if none else given.tools, now=now, **arguments)
@@ -65,7 +67,7 @@ class ChatModel:
 
 def load_model(
     directory: Path, *, template: str = "", format: str = "", arguments: dict[str, Any] | None = None,
-    field: str = "model",
+    name_media: bool = False, field: str = "model",
 ) -> ChatModel:  # fmt: skip
     """The model in `directory` (Hugging Face's layout). `template` is a file that replaces its own chat template,
     `format` names how it writes reasoning and calls where the template does not tell. Raises UserError."""
@@ -77,7 +79,7 @@ def load_model(
     context = config.get("max_position_embeddings") or config.get("text_config", {}).get("max_position_embeddings")
     return ChatModel(
         codec, ChatTemplate(source, codec.special_tokens), named(format) if format else detect(source),
-        frozenset(_ends(directory, config, codec)), int(context or 0), dict(arguments or {}),
+        frozenset(_ends(directory, config, codec)), int(context or 0), dict(arguments or {}), name_media,
     )  # fmt: skip
 
 

@@ -83,18 +83,20 @@ class Gateway:
         return stream.snapshot().to_table().to_pylist() if stream else []
 
 
-def directory_of(family: str, root: Path) -> Path:
+def directory_of(family: str, root: Path, context: int = 8192) -> Path:
     """A model directory without weights: what the gateway reads of one."""
     made = root / "models" / family
     tokenizer(family).save_pretrained(made)
-    (made / "config.json").write_text(json.dumps({"max_position_embeddings": 8192}))
+    (made / "config.json").write_text(json.dumps({"max_position_embeddings": context}))
     return made
 
 
 @contextmanager
-def gateway(workspace: Path, *, family: str = "qwen2_5", engines: int = 1, **settings: Any) -> Iterator[Gateway]:
+def gateway(
+    workspace: Path, *, family: str = "qwen2_5", engines: int = 1, context: int = 8192, **settings: Any
+) -> Iterator[Gateway]:
     """A gateway over stand-in engines, as the step runs it."""
-    directory_of(family, workspace)
+    directory_of(family, workspace, context)
     with ExitStack() as stack:
         urls, processes = [], []
         for _ in range(engines):

@@ -20,7 +20,7 @@ from posttrain.llmm import trace
 from posttrain.llmm.ir import arrow
 from posttrain.llmm.replay import replay
 from tests.llmm.gateway.conftest import ADMIN, CLIENT, Gateway, directory_of, gateway, started
-from tests.llmm.gateway.test_clients import CALL, TOOL, anthropic_of, google_of, openai_of, script
+from tests.llmm.gateway.test_clients import CALL, IMAGE, TOOL, anthropic_of, google_of, openai_of, script
 from tests.llmm.tokens.families import model
 
 pytestmark = pytest.mark.xdist_group("gateway")  # one gateway for all that ask it nothing special
@@ -80,6 +80,43 @@ def test_the_ledger_of_a_run_replays_without_a_difference(shared: Gateway):
     ]  # fmt: skip
 
 
+def test_the_ledger_tells_of_tools_and_of_what_the_model_was_not_told(shared: Gateway):
+    name, key = shared.trajectory("tools", metadata={"seed": "7"})
+    client = anthropic_of(shared, key)
+    hosted: Any = {"type": "web_search_20250305", "name": "web_search"}
+    tools: Any = [{"name": "add", "input_schema": TOOL["function"]["parameters"]}, hosted]
+    messages: list[Any] = [{"role": "user", "content": script(CALL, "done")}]
+    said = client.messages.create(model="m", max_tokens=99, messages=messages, tools=tools)
+    result = {"type": "tool_result", "tool_use_id": said.content[0].id, "content": "no such file", "is_error": True}
+    messages += [{"role": "assistant", "content": [b.to_dict() for b in said.content]}]
+    messages += [{"role": "user", "content": [result]}]
+    client.messages.create(model="m", max_tokens=99, messages=messages, tools=tools)
+    shared.finish(name)
+    start, first, tool, second, end = trace.read(shared.journal() / "traces" / f"{name}.jsonl")
+    assert isinstance(start, trace.Started) and start.metadata == {"seed": "7"}
+    assert isinstance(first, trace.Asked) and isinstance(second, trace.Asked) and isinstance(tool, trace.Used)
+    assert [event.cause for event in (first, tool, second, end)] == ["start", first.id, tool.id, second.id]
+    assert (tool.name, tool.result, tool.error) == ("add", "no such file", "failed")
+    assert tool.at >= first.at and (tool.seconds or 0) >= 0
+    assert [(lost.path, lost.value) for lost in second.losses] == [
+        ("messages.2.error", True),
+        ("tools.1", "web_search_20250305"),
+    ]
+
+
+def test_an_image_is_named_to_a_model_of_text_where_the_settings_say_so(tmp_path: Path):
+    with gateway(tmp_path, media="name") as served:
+        name, key = served.trajectory("image")
+        image = {"type": "image_url", "image_url": {"url": IMAGE}}
+        asked: Any = [{"role": "user", "content": [{"type": "text", "text": "look"}, image]}]
+        openai_of(served, key).chat.completions.create(model="m", messages=asked)
+        served.finish(name)
+        assert "look\n[image]<|im_end|>" in model("qwen2_5").codec.decode(served.told()["seen"][-1]["token_ids"])
+        [told] = [e for e in trace.read(served.journal() / "traces" / f"{name}.jsonl") if isinstance(e, trace.Asked)]
+        assert [(lost.path, lost.value) for lost in told.losses] == [("messages.0", "image")]
+        assert told.request["messages"] == asked
+
+
 def ask(served: Gateway, key: str, kind: str) -> None:
     if kind == "responses":
         openai_of(served, key).responses.create(model="m", input="x")
@@ -118,6 +155,10 @@ def test_a_call_that_failed_is_in_no_row(shared: Gateway):
     assert shared.finish(name, status="failed")["rows"] == 0
     journal = (shared.journal() / "settled" / f"{name}.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in journal] == ["open", "failed", "close"]
+    ledger = trace.read(shared.journal() / "traces" / f"{name}.jsonl")
+    [told] = [event for event in ledger if isinstance(event, trace.Asked)]
+    assert "lost in the middle" in (told.failure or "") and told.response is None
+    assert told.request["messages"][0]["content"] == asked["messages"][0]["content"]
 
 
 def test_an_end_is_an_end(shared: Gateway):

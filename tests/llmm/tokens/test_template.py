@@ -70,7 +70,7 @@ def test_text_ids_and_places_are_the_templates_own(name: str, data: st.DataObjec
         [owner] = [piece.message for piece in rendering.pieces if piece.start <= at < piece.end]
         assert owner == index, (message, rendering)
 
-    given_ = TemplateMessages(tuple(messages), tuple(range(len(messages))), (), ())
+    given_ = TemplateMessages(tuple(messages), tuple(range(len(messages))), ())
     tokens = to_tokens(to_completion(rendering, given_), model(name).codec)
     theirs_ids = tokenizer(name).apply_chat_template(
         messages, tools=tools, add_generation_prompt=True, return_dict=False
@@ -93,7 +93,7 @@ def test_spans_of_tokens_decode_to_the_pieces(name: str):
     messages = [{"role": "user", "content": "Grüße, 你好"}, {"role": "assistant", "content": "7 😀"}]
     messages.append({"role": "user", "content": "more"})
     rendering = model(name).template.render(messages)
-    given_ = TemplateMessages(tuple(messages), (0, 1, 2), (), ())
+    given_ = TemplateMessages(tuple(messages), (0, 1, 2), ())
     completion = to_completion(rendering, given_)
     tokens = to_tokens(completion, model(name).codec)
     texts = [model(name).codec.decode(tokens.ids[span.start : span.end]) for span in tokens.spans]
