@@ -63,8 +63,8 @@ class Group:
         for hierarchy, path in self._paths.items():
             path.mkdir(exist_ok=True)
             for file, value in _settings(hierarchy, limits):
-                if (path / file).exists():  # memsw only where swap is accounted
-                    (path / file).write_text(value)
+                with contextlib.suppress(FileNotFoundError):  # memsw is there only where swap is accounted
+                    _write(path, file, value)
 
     @property
     def paths(self) -> list[Path]:
@@ -273,17 +273,18 @@ def _pairs(file: Path) -> list[tuple[str, str]]:
 
 
 def _remove(path: Path) -> None:
-    for _ in range(100):
+    for attempt in range(100):
         try:
-            for part in path.iterdir():
-                if part.is_dir():
-                    part.rmdir()
-            path.rmdir()
+            for part in os.scandir(path) if attempt else ():
+                if part.is_dir(follow_symlinks=False):
+                    os.rmdir(part)
+            os.rmdir(path)
             return
         except FileNotFoundError:
             return
         except OSError:
-            time.sleep(0.005)  # the last process is on its way out
+            if attempt:
+                time.sleep(0.005)  # the last process is on its way out
 
 
 def _mounts() -> list[tuple[int, Path, Path]]:

@@ -23,7 +23,7 @@ class Sources:
     """Of one launcher; changes the mount namespace of the calling process where it is root."""
 
     def __init__(self) -> None:
-        self._bound: dict[str, tuple[int, int, str]] = {}
+        self._known: dict[str, tuple[int, int, str]] = {}
         self._privileged = os.geteuid() == 0
         if self._privileged:
             os.makedirs(PLACE, mode=0o755, exist_ok=True)
@@ -36,14 +36,18 @@ class Sources:
     def reach(self, path: str) -> str:
         """`path`, or where the same can be reached by everyone. OSError where it is not there."""
         found = os.stat(path)
+        device, inode, place = self._known.get(path, (0, 0, ""))
+        if (device, inode) != (found.st_dev, found.st_ino):
+            place = self._way_to(path, found)
+            self._known[path] = (found.st_dev, found.st_ino, place)
+        return place
+
+    def _way_to(self, path: str, found: os.stat_result) -> str:
         if not self._privileged or _open_to_all(path):
             return path
-        device, inode, place = self._bound.get(path, (0, 0, ""))
-        if (device, inode) != (found.st_dev, found.st_ino):
-            place = f"{PLACE}/{len(os.listdir(PLACE))}"
-            os.mkdir(place) if stat.S_ISDIR(found.st_mode) else Path(place).touch()
-            _mount(path, place, None, _MS_BIND | _MS_REC)
-            self._bound[path] = (found.st_dev, found.st_ino, place)
+        place = f"{PLACE}/{len(os.listdir(PLACE))}"
+        os.mkdir(place) if stat.S_ISDIR(found.st_mode) else Path(place).touch()
+        _mount(path, place, None, _MS_BIND | _MS_REC)
         return place
 
 
