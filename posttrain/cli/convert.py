@@ -67,14 +67,14 @@ def _stream(source: str, target: str, events: list[dict[str, Any]]) -> tuple[Any
     import msgspec
 
     from posttrain.llmm.dialects import dialect
-    from posttrain.llmm.dialects.crossing import base, losses
+    from posttrain.llmm.dialects.crossing import losses
     from posttrain.llmm.ir.stream import fold
 
     frames = list(dialect(source).lift_stream(events))
     if target == "ir":
         return [msgspec.to_builtins(frame) for frame in frames], ()
     there = dialect(target)
-    lost = losses(fold(frames), base(there.name), foreign=base(there.name) != base(dialect(source).name))
+    lost = losses(fold(frames), there.base, foreign=there.base != dialect(source).base)
     return list(there.lower_stream(frames)), tuple(lost)
 
 

@@ -100,10 +100,13 @@ def _served(url: str, key: str) -> Model:
     """A server of the dialects' routes, asked without streaming."""
     import httpx
 
-    from posttrain.llmm.dialects.crossing import base
+    from posttrain.llmm.dialects import dialect
 
     def ask(name: str, request: dict[str, Any]) -> dict[str, Any]:
-        route, body = _ROUTES[base(name)], {k: v for k, v in request.items() if k not in ("stream", "stream_options")}
+        route, body = (
+            _ROUTES[dialect(name).base],
+            {k: v for k, v in request.items() if k not in ("stream", "stream_options")},
+        )
         headers = {"authorization": f"Bearer {key}", "x-api-key": key, "x-goog-api-key": key}
         address = url.rstrip("/") + route.format(model=body.get("model"))
         try:

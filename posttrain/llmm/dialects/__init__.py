@@ -25,9 +25,11 @@ _BASES = {"codex": "openai_responses", "claude_code": "anthropic_messages"}
 
 @dataclass(frozen=True)
 class Dialect:
-    """One interface. `lifter` and `lowerer` make the two directions of one stream, event by event."""
+    """One interface. `base` is the dialect whose words it uses: an agent's own form is its vendor's. `lifter` and
+    `lowerer` make the two directions of one stream, event by event."""
 
     name: str
+    base: str
     lift_request: Callable[[Json], ChatRequest]
     lower_request: Callable[[ChatRequest], Json]
     lift_response: Callable[[Json], ChatResponse]
@@ -47,6 +49,6 @@ def dialect(name: str) -> Dialect:
     base = _BASES.get(full, full)
     whole, stream = (import_module(f"posttrain.llmm.dialects.{base}{part}") for part in ("", "_stream"))
     return Dialect(
-        full, whole.lift_request, whole.lower_request, whole.lift_response, whole.lower_response, stream.lift_stream,
-        stream.lower_stream, stream.Lifter, stream.Lowerer,
+        full, base, whole.lift_request, whole.lower_request, whole.lift_response, whole.lower_response,
+        stream.lift_stream, stream.lower_stream, stream.Lifter, stream.Lowerer,
     )  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -76,10 +75,9 @@ STOP_WORDS: dict[Stop, str] = {
     "refusal": "refusal",
     "filter": "refusal",
 }
-_SAMPLING = ("temperature", "top_p", "top_k")
 _REQUEST = frozenset(
-    (*_SAMPLING, "model", "messages", "max_tokens", "system", "tools", "tool_choice", "stop_sequences", "stream",
-     "thinking", "output_config", "metadata")
+    ("model", "messages", "max_tokens", "system", "tools", "tool_choice", "temperature", "top_p", "top_k",
+     "stop_sequences", "stream", "thinking", "output_config", "metadata")
 )  # fmt: skip
 
 
@@ -93,7 +91,7 @@ def lift_request(wire: Json) -> ChatRequest:
     messages: list[Message] = []
     if (system := get("system")) is not None:
         messages.append(Message(role="system", parts=tuple(_lift_content(system, "system"))))
-    messages.extend(chain.from_iterable(each(wire["messages"], "messages", _lift_message)))
+    _lift_messages(as_list(wire["messages"], "messages"), messages)
     config = get("output_config")
     user, form, effort = None, None, None
     if (metadata := get("metadata")) is not None:
@@ -114,8 +112,10 @@ def lift_request(wire: Json) -> ChatRequest:
         tool_choice=_lift_choice(get("tool_choice")),
         sampling=Sampling(
             max_tokens=get("max_tokens"),
+            temperature=get("temperature"),
+            top_p=get("top_p"),
+            top_k=get("top_k"),
             stop=None if stop is None else tuple(as_list(stop, "stop_sequences")),
-            **{key: wire[key] for key in _SAMPLING if key in wire},
         ),
         format=form,
         thinking=_lift_thinking(get("thinking"), effort),
@@ -127,23 +127,16 @@ def lift_request(wire: Json) -> ChatRequest:
 
 def lower_request(request: ChatRequest) -> Json:
     out = own(NAME, request.residual)
-    messages: list[Json] = []
-    system: list[Part] | None = None
-    leading = True
+    leading = 0
     for message in request.messages:
-        role = message.role
-        if leading and (role == "system" or role == "developer") and not _note(message.residual, "~listed"):
-            system = [*(system or ()), *message.parts]
-            continue
-        leading = False
-        _lower_message(message, messages)
-    if system is not None:
-        out["system"] = _lower_content(tuple(system))
-    out["messages"] = messages
+        if message.role not in ("system", "developer") or _note(message.residual, "~listed"):
+            break
+        leading += 1
+    if leading:
+        out["system"] = _lower_content(tuple(part for message in request.messages[:leading] for part in message.parts))
+    out["messages"] = _lower_messages(request.messages[leading:])
     sampling = request.sampling
-    for key in _SAMPLING:
-        if (value := getattr(sampling, key)) is not None:
-            out[key] = value
+    put(out, temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k)
     if sampling.max_tokens is not None or "max_tokens" not in out:
         out["max_tokens"] = MAX_TOKENS if sampling.max_tokens is None else sampling.max_tokens
     if sampling.stop is not None:
@@ -156,7 +149,7 @@ def lower_request(request: ChatRequest) -> Json:
         out["metadata"] = {**out.get("metadata", {}), "user_id": request.user}
     _lower_output(request, out)
     put(out, model=request.model, stream=request.stream)
-    return done(out)
+    return out if request.residual is None else done(out)
 
 
 def _note(residual: Residual | None, key: str) -> Any:
@@ -170,25 +163,38 @@ _USE = frozenset(("type", "id", "name", "input"))
 _RESULT = frozenset(("type", "tool_use_id", "content", "is_error"))
 
 
-def _lift_message(wire: Json) -> list[Message]:
+def _lift_messages(wires: list[Any], into: list[Message]) -> None:
+    count = 0
+    try:
+        for wire in wires:
+            _lift_message(wire if type(wire) is dict else as_object(wire, ""), into)
+            count += 1
+    except DialectError as problem:
+        raise problem.within(f"messages.{count}") from None
+
+
+def _lift_message(wire: Json, into: list[Message]) -> None:
     role = wire.get("role")
     residual = rest(NAME, wire, _MESSAGE) if len(wire) > 2 else None
     parts = _lift_content(wire.get("content"), "content")
     if role == "assistant":
-        return [Message(role="assistant", parts=tuple(parts), residual=residual)]
-    if role == "user":
-        return _split(parts, residual)
-    if role == "system":
-        return [Message(role="system", parts=tuple(parts), residual=note(NAME, residual, listed=True))]
-    raise DialectError("is no role", field="role", value=role)
+        into.append(Message(role="assistant", parts=tuple(parts), residual=residual))
+    elif role == "user":
+        _split(parts, residual, into)
+    elif role == "system":
+        into.append(Message(role="system", parts=tuple(parts), residual=note(NAME, residual, listed=True)))
+    else:
+        raise DialectError("is no role", field="role", value=role)
 
 
-def _split(parts: list[Part], residual: Residual | None) -> list[Message]:
+def _split(parts: list[Part], residual: Residual | None, into: list[Message]) -> None:
     """One message for each tool result, and for each run of something else."""
-    into: list[Message] = []
     run: list[Part] = []
     joined = False
     for part in parts:
+        if joined and not run and type(part) is ToolResult:
+            into.append(Message(role="tool", parts=(part,), joined=True))
+            continue
         if type(part) is not ToolResult:
             run.append(part)
             continue
@@ -199,16 +205,29 @@ def _split(parts: list[Part], residual: Residual | None) -> list[Message]:
         joined, residual = True, None
     if run or not parts:
         into.append(Message(role="user", parts=tuple(run), joined=joined, residual=residual))
-    return into
 
 
 def _lift_content(content: Any, field: str) -> list[Part]:
     if type(content) is str:
         return [Text(text=content)]
+    found: list[Part] = []
     try:
-        return [_LIFT[block["type"]](block) for block in content]
+        for block in content:
+            kind = block["type"]
+            if kind == "tool_use" and len(block) == 4:
+                name, given, call = block["name"], block["input"], block["id"]
+                if type(given) is dict and type(name) is str and call is not None:
+                    found.append(ToolCall(name=name, arguments=given, id=call))
+                    continue
+            elif kind == "tool_result" and len(block) == 3:
+                call, text = block["tool_use_id"], block["content"]
+                if type(text) is str and call is not None:
+                    found.append(ToolResult(call=call, content=(Text(text=text),)))
+                    continue
+            found.append(_LIFT[kind](block))
     except (LookupError, TypeError, DialectError):  # not all are as they usually are
         return each(content, field, lift_block)
+    return found
 
 
 def lift_block(wire: Json) -> Part:
@@ -265,20 +284,16 @@ def _lift_use(wire: Json) -> Part:
     given = wire.get("input")
     if not isinstance(given, dict):
         return _lift_opaque(wire)
-    name, id_ = as_text(wire.get("name"), "name"), wire.get("id")
-    usual = len(wire) == 4 and id_ is not None
-    return ToolCall(name=name, arguments=given, id=id_, residual=None if usual else rest(NAME, wire, _USE))
+    name = as_text(wire.get("name"), "name")
+    return ToolCall(name=name, arguments=given, id=wire.get("id"), residual=rest(NAME, wire, _USE))
 
 
 def _lift_result(wire: Json) -> Part:
-    call, content = wire.get("tool_use_id"), wire.get("content")
-    if type(content) is str and len(wire) == 3 and call is not None:
-        return ToolResult(call=call, content=(Text(text=content),))
-    residual = rest(NAME, wire, _RESULT)
+    content, residual = wire.get("content"), rest(NAME, wire, _RESULT)
     if content == []:
         residual = kept(NAME, residual, "content", [])
     parts: Any = () if content is None else tuple(_lift_content(content, "content"))
-    return ToolResult(call=call, content=parts, error=wire.get("is_error"), residual=residual)
+    return ToolResult(call=wire.get("tool_use_id"), content=parts, error=wire.get("is_error"), residual=residual)
 
 
 _SOURCES = {"base64": ("media_type", "data"), "url": ("url",), "file": ("file_id",), "text": ("media_type", "data")}
@@ -317,19 +332,22 @@ _ROLE_WORDS: Final = {"user": "user", "tool": "user", "assistant": "assistant", 
                       "developer": "system"}  # fmt: skip
 
 
-def _lower_message(message: Message, into: list[Json]) -> None:
-    role, parts, residual = _ROLE_WORDS[message.role], message.parts, message.residual
-    if message.joined and into and into[-1]["role"] == role:
-        said = into[-1]["content"]
-        if type(said) is str:
-            said = into[-1]["content"] = [{"type": "text", "text": said}]
-        said += lower_blocks(parts)
-    elif residual is None:
-        into.append({"role": role, "content": _lower_content(parts)})
-    else:
-        out = own(NAME, residual)
-        out["role"], out["content"] = role, _lower_content(parts)
-        into.append(done(out))
+def _lower_messages(messages: tuple[Message, ...]) -> list[Json]:
+    found: list[Json] = []
+    for message in messages:
+        role, parts, residual = _ROLE_WORDS[message.role], message.parts, message.residual
+        if message.joined and found and (before := found[-1])["role"] == role:
+            said = before["content"]
+            if type(said) is str:
+                said = before["content"] = [{"type": "text", "text": said}]
+            said += lower_blocks(parts)
+        elif residual is None:
+            found.append({"role": role, "content": _lower_content(parts)})
+        else:
+            out = own(NAME, residual)
+            out["role"], out["content"] = role, _lower_content(parts)
+            found.append(done(out))
+    return found
 
 
 def _lower_content(parts: tuple[Any, ...]) -> Any:
@@ -347,10 +365,11 @@ def lower_blocks(parts: tuple[Part, ...]) -> list[Json]:
 
 
 def _lower_text(part: Text) -> Json:
-    if part.residual is None or part.residual is _LISTED:
+    residual = part.residual
+    if residual is None or residual is _LISTED:
         out: Json = {"type": "text", "text": part.text}
     else:
-        out = own(NAME, part.residual)
+        out = own(NAME, residual)
         out["type"], out["text"] = "text", part.text
     if part.citations is not None:
         out["citations"] = [lower_citation(each_) for each_ in part.citations]
@@ -369,18 +388,22 @@ def _lower_thought(part: Reasoning) -> Json | None:
 
 
 def _lower_use(part: ToolCall) -> Json:
-    given = {"input": part.arguments} if part.free else object_of(part)
-    if part.residual is None:
+    given, residual = object_of(part), part.residual
+    if part.id is not None and (residual is None or NAME not in residual):
         return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
-    out = own(NAME, part.residual)
+    out = own(NAME, residual)
     out["type"], out["name"], out["input"] = "tool_use", part.name, given
     put(out, id=part.id)
     return done(out)
 
 
 def _lower_result(part: ToolResult) -> Json:
-    if part.residual is None and part.error is None and part.value is None and part.call is not None and part.content:
-        return {"type": "tool_result", "tool_use_id": part.call, "content": _lower_content(part.content)}
+    call, content = part.call, part.content
+    if part.residual is None and part.error is None and part.value is None and call is not None and content:
+        text = content[0]
+        if len(content) == 1 and type(text) is Text and text.residual is None and text.citations is None:
+            return {"type": "tool_result", "tool_use_id": call, "content": text.text}
+        return {"type": "tool_result", "tool_use_id": call, "content": _lower_content(content)}
     out = own(NAME, part.residual)
     out["type"] = "tool_result"
     put(out, tool_use_id=part.call, is_error=part.error)
@@ -440,10 +463,11 @@ def _lift_tool(wire: Json) -> Tool:
     kind = wire.get("type")
     if kind is not None and kind != "custom":
         return Tool(type=str(kind), name=wire.get("name"), residual=rest(NAME, wire, {"name", "type"}) or {NAME: {}})
-    return Tool(
-        name=wire.get("name"), description=wire.get("description"), parameters=wire.get("input_schema"),
-        strict=wire.get("strict"), residual=rest(NAME, wire, _TOOL),
-    )  # fmt: skip
+    name, description, schema = wire.get("name"), wire.get("description"), wire.get("input_schema")
+    if len(wire) == 3 and name is not None and description is not None and schema is not None:
+        return Tool(name=name, description=description, parameters=schema)
+    strict, residual = wire.get("strict"), rest(NAME, wire, _TOOL)
+    return Tool(name=name, description=description, parameters=schema, strict=strict, residual=residual)
 
 
 _TEXT_SCHEMA: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -458,10 +482,17 @@ def _lower_tool(tool: Tool) -> Json | None:
         put(out, name=tool.name)
         return done(out)
     schema = _TEXT_SCHEMA if tool.free else tool.parameters
-    if schema is None and NAME not in (tool.residual or {}):
-        schema = {"type": "object", "properties": {}}
-    put(out, name=tool.name, description=tool.description, input_schema=schema, strict=tool.strict)
-    return done(out)
+    if schema is not None:
+        out["input_schema"] = schema
+    elif tool.residual is None or NAME not in tool.residual:
+        out["input_schema"] = {"type": "object", "properties": {}}
+    if tool.name is not None:
+        out["name"] = tool.name
+    if tool.description is not None:
+        out["description"] = tool.description
+    if tool.strict is not None:
+        out["strict"] = tool.strict
+    return out if tool.residual is None else done(out)
 
 
 _MODES: Final = {"auto": "auto", "any": "required", "tool": "named", "none": "none"}

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from posttrain.llmm.dialects import dialect
 from posttrain.llmm.dialects.words import JUDGED, LACKS, UNSAID
 from posttrain.llmm.ir.chat import (
+    ChatRequest,
     ChatResponse,
     Media,
     Message,
     Opaque,
-    Part,
     Reasoning,
     Text,
     Tool,
@@ -50,113 +51,94 @@ class Crossing:
 def convert(source: str, target: str, wire: Json, kind: Kind = "request") -> Crossing:
     """`wire` of one dialect as one of another, with the losses. Raises DialectError where it is none of `source`."""
     here, there = dialect(source), dialect(target)
+    foreign = here.base != there.base
     value: Any = here.lift_request(wire) if kind == "request" else here.lift_response(wire)
-    lost = tuple(losses(value, base(there.name), foreign=base(here.name) != base(there.name)))
-    fit = fitted(value, base(there.name), foreign=base(here.name) != base(there.name))
+    lost = tuple(losses(value, there.base, foreign=foreign))
+    fit = fitted(value, there.base) if foreign else value
     return Crossing(there.lower_request(fit) if kind == "request" else there.lower_response(fit), lost)
 
 
 def translate(source: str, target: str, wire: Json, kind: Kind = "request") -> Json:
     """`convert` for whoever does not ask what was lost."""
     here, there = dialect(source), dialect(target)
-    foreign = base(here.name) != base(there.name)
+    foreign = here.base != there.base
     if kind == "request":
-        return there.lower_request(fitted(here.lift_request(wire), base(there.name), foreign=foreign))
-    return there.lower_response(fitted(here.lift_response(wire), base(there.name), foreign=foreign))
+        request = here.lift_request(wire)
+        return there.lower_request(fitted(request, there.base) if foreign else request)
+    response = here.lift_response(wire)
+    return there.lower_response(fitted(response, there.base) if foreign else response)
 
 
-@cache
-def base(name: str) -> str:
-    """The dialect whose words a dialect uses: an agent's own form is its vendor's."""
-    return {"codex": "openai_responses", "claude_code": "anthropic_messages"}.get(name, name)
+Value = TypeVar("Value", ChatRequest, ChatResponse)
 
 
-def fitted(value: Any, target: str, *, foreign: bool = True) -> Any:
-    """`value` as the target can take it: calls and their results named and with ids, foreign seals taken off."""
-    if not foreign:
-        return value
-    if isinstance(value, ChatResponse):
-        choices = []
-        for choice in value.choices:
-            messages = _fitted((choice.message,), target)
-            same = messages[0] is choice.message
-            choices.append(choice if same else msgspec.structs.replace(choice, message=messages[0]))
-        return msgspec.structs.replace(value, choices=tuple(choices))
-    messages = _fitted(value.messages, target)
-    return value if messages is value.messages else msgspec.structs.replace(value, messages=messages)
-
-
-def _fitted(messages: tuple[Message, ...], target: str) -> tuple[Message, ...]:
+def fitted(value: Value, target: str) -> Value:
+    """`value` of another vendor as the target can take it: calls and their results named and with ids, seals taken
+    off."""
     by_name = target == "google_genai"
-    unmatched, seals = _unfit(messages, by_name)
-    if not unmatched and not seals:
-        return messages
-    names: dict[str, str] = {}  # of every call, by its id
-    waiting: dict[str, str] = {}  # of those that have no result yet, in their order
-    count = 0
-    out: list[Message] = []
-    part: Any
-    for message in messages:
-        parts: list[Part] | None = None
-        for index, part in enumerate(message.parts):
-            kind, new = type(part), part
-            if kind is ToolCall:
-                id_ = part.id or f"call_{count}"
-                count += 1
-                names[id_] = waiting[id_] = part.name
-                if part.id is None and not by_name:
-                    new = msgspec.structs.replace(part, id=id_)
-            elif kind is ToolResult and unmatched:
-                new = _answering(part, waiting, names, by_name)
-            if seals and _sealed(new):
-                new = _unsealed(new)
-            if new is not part:
-                parts = list(message.parts) if parts is None else parts
-                parts[index] = new
-        out.append(message if parts is None else msgspec.structs.replace(message, parts=tuple(parts)))
-    return tuple(out)
+    if isinstance(value, ChatRequest):
+        messages = value.messages
+        return value if _fits(messages, by_name) else replace(value, messages=_fitted(messages, by_name))
+    if all(_fits((choice.message,), by_name) for choice in value.choices):
+        return value
+    choices = [replace(choice, message=_fitted((choice.message,), by_name)[0]) for choice in value.choices]
+    return replace(value, choices=tuple(choices))
 
 
-def _unfit(messages: tuple[Message, ...], by_name: bool) -> tuple[bool, bool]:
-    """Whether a call or a result lacks what they are matched by, and whether a part bears a seal."""
-    unmatched = seals = False
+_SEALABLE = frozenset((Text, ToolCall, Media, Reasoning))
+_SEALS = ("signature", "encrypted")
+
+
+def _fits(messages: tuple[Message, ...], by_name: bool) -> bool:
+    """Whether no call or result lacks what they are matched by, and no part bears a seal."""
     part: Any
     for message in messages:
         for part in message.parts:
             kind = type(part)
             if kind is ToolResult:
-                unmatched = unmatched or part.call is None or (by_name and part.name is None)
-                continue
-            if kind is ToolCall:
-                unmatched = unmatched or (part.id is None and not by_name)
-            seals = seals or _sealed(part)
-    return unmatched, seals
+                if part.call is None or (by_name and part.name is None):
+                    return False
+            elif kind in _SEALABLE and (
+                part.signature is not None
+                or (kind is ToolCall and part.id is None and not by_name)
+                or (kind is Reasoning and part.encrypted is not None)
+            ):
+                return False
+    return True
 
 
-def _sealed(part: Any) -> bool:
-    kind = type(part)
-    if kind is Text or kind is ToolCall or kind is Media:
-        return part.signature is not None
-    return kind is Reasoning and not (part.signature is None and part.encrypted is None)
-
-
-def _answering(result: ToolResult, waiting: dict[str, str], names: dict[str, str], by_name: bool) -> ToolResult:
-    """The result with the id of its call, or with its name where that is what the target goes by."""
-    call = result.call
-    if call is not None:
-        waiting.pop(call, None)
-        named = by_name and result.name is None and call in names
-        return msgspec.structs.replace(result, name=names[call]) if named else result
-    call = next((id_ for id_, name in waiting.items() if result.name in (None, name)), None)
-    if call is None:
-        return result
-    del waiting[call]
-    return result if by_name else msgspec.structs.replace(result, call=call)
-
-
-def _unsealed(part: Any) -> Part:
-    seals = {name: None for name in _SEALS if getattr(part, name, None) is not None}
-    return msgspec.structs.replace(part, **seals)
+def _fitted(messages: tuple[Message, ...], by_name: bool) -> tuple[Message, ...]:
+    names: dict[str, str] = {}  # of every call, by its id
+    waiting: dict[str | None, str] = {}  # of those that have no result yet, in their order
+    count = 0
+    out: list[Message] = []
+    part: Any
+    for message in messages:
+        parts: list[Any] | None = None
+        for index, part in enumerate(message.parts):
+            kind, new = type(part), part
+            if kind is ToolResult:
+                call, name = part.call, part.name
+                if call is None:
+                    call = next((id_ for id_, called in waiting.items() if name is None or name == called), None)
+                    if call is not None and not by_name:
+                        new = replace(part, call=call)
+                elif by_name and name is None and call in names:
+                    new = replace(part, name=names[call])
+                waiting.pop(call, None)
+            elif kind is ToolCall:
+                id_ = part.id or f"call_{count}"
+                count += 1
+                names[id_] = waiting[id_] = part.name
+                if part.id is None and not by_name:
+                    new = replace(part, id=id_)
+            if kind in _SEALABLE and (part.signature is not None or (kind is Reasoning and part.encrypted is not None)):
+                new = replace(new, **{name: None for name in _SEALS if getattr(new, name, None) is not None})
+            if new is not part:
+                parts = list(message.parts) if parts is None else parts
+                parts[index] = new
+        out.append(message if parts is None else replace(message, parts=tuple(parts)))
+    return tuple(out)
 
 
 def losses(value: Any, target: str, *, foreign: bool = True) -> list[Loss]:
@@ -223,7 +205,6 @@ class _Plan:
 
 
 _WHOLE = {Opaque: "{target} has no such part", Tool: "a tool that another vendor defines"}
-_SEALS = ("signature", "encrypted")
 _PLAIN = frozenset(("residual", "origin", "arguments", "value", "parameters", "schema", "metadata", "bytes"))
 _SIMPLE = frozenset(("text", "model", "id", "name", "role", "index", "stop", "joined", "call", "type"))
 

@@ -127,10 +127,7 @@ def lower_request(request: ChatRequest) -> Json:
         if parts or "parts" not in system:
             system["parts"] = parts
         out["systemInstruction"] = done(system)
-    contents: list[Json] = []
-    for message in messages[leading:]:
-        _lower_message(message, contents)
-    out["contents"] = contents
+    out["contents"] = _lower_messages(messages[leading:])
     config = dict(out.get("generationConfig") or {})
     for key, field in _SAMPLING.items():
         if (value := getattr(request.sampling, field)) is not None:
@@ -256,12 +253,15 @@ def _lift_media(wire: Json, inner: Json, key: str, address: str) -> Part:
     )  # fmt: skip
 
 
-def _lower_message(message: Message, into: list[Json]) -> None:
-    parts, role = lower_parts(message.parts), _ROLE_WORDS[message.role]
-    if message.joined and into and into[-1].get("role", role) in (role, "function"):
-        into[-1].setdefault("parts", []).extend(parts)
-    else:
-        into.append(lower_message(message, parts))
+def _lower_messages(messages: tuple[Message, ...]) -> list[Json]:
+    found: list[Json] = []
+    for message in messages:
+        parts = lower_parts(message.parts)
+        if message.joined and found and found[-1].get("role") in (_ROLE_WORDS[message.role], "function", None):
+            found[-1].setdefault("parts", []).extend(parts)
+        else:
+            found.append(lower_message(message, parts))
+    return found
 
 
 def lower_message(message: Message, parts: list[Json]) -> Json:
@@ -277,7 +277,14 @@ def lower_message(message: Message, parts: list[Json]) -> Json:
 
 
 def lower_parts(parts: tuple[Part, ...]) -> list[Json]:
-    return [wire for part in parts if (wire := _SHORT.get(type(part), _lower_part)(part)) is not None]
+    found: list[Json] = []
+    wire: Json | None
+    for part in parts:
+        kind = type(part)
+        wire = _SHORT[kind](part) if kind in _SHORT else _lower_part(part)
+        if wire is not None:
+            found.append(wire)
+    return found
 
 
 def _lower_part(part: Part) -> Json | None:
@@ -294,7 +301,7 @@ def _lower_part(part: Part) -> Json | None:
         inner = dict(out.get("~inner", {}))
         put(inner, id=part.id)
         inner["name"] = part.name
-        arguments = {"input": part.arguments} if part.free else object_of(part)
+        arguments = object_of(part)
         if arguments or not out.get("~empty"):
             inner["args"] = arguments
         out["functionCall"] = inner
@@ -321,8 +328,8 @@ def _short_text(part: Text) -> Json | None:
 
 
 def _short_call(part: ToolCall) -> Json | None:
-    id_ = part.id
-    if part.residual is not None or part.free or part.signature is not None or id_ is None:
+    id_, left = part.id, part.residual
+    if (left is not None and NAME in left) or part.free or part.signature is not None or id_ is None:
         return _lower_part(part)
     return {"functionCall": {"id": id_, "name": part.name, "args": object_of(part)}}
 
@@ -411,7 +418,7 @@ def _lower_tools(tools: tuple[Tool, ...]) -> list[Json]:
     for tool in tools:
         if tool.type is not None and (tool.residual is None or NAME not in tool.residual):
             continue  # another vendor's own
-        out = own(NAME, tool.residual)
+        out: Json = {} if tool.residual is None else own(NAME, tool.residual)
         if not groups or out.get("~group"):
             groups.append({})
         if tool.type is not None:
@@ -419,14 +426,13 @@ def _lower_tools(tools: tuple[Tool, ...]) -> list[Json]:
             continue
         put(out, name=tool.name, description=tool.description)
         if tool.parameters is not None:
-            raw = out.get("~parameters")
-            if raw is not None and json_schema(raw) == tool.parameters:
+            if (raw := out.get("~parameters")) is not None and json_schema(raw) == tool.parameters:
                 out["parameters"] = raw
             else:
                 out["parametersJsonSchema"] = tool.parameters
         elif tool.free:
             out["parametersJsonSchema"] = {"type": "object", "properties": {"input": {"type": "string"}}}
-        groups[-1].setdefault("functionDeclarations", []).append(done(out))
+        groups[-1].setdefault("functionDeclarations", []).append(out if tool.residual is None else done(out))
     return [group for group in groups if group or any(tool.type == "" for tool in tools)]
 
 

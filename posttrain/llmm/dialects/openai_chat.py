@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from posttrain.llmm.dialects.openai_usage import Counts
 from posttrain.llmm.dialects.wire import (
     DialectError,
     absent,
@@ -50,7 +51,6 @@ from posttrain.llmm.ir.chat import (
     ToolCall,
     ToolChoice,
     ToolResult,
-    Usage,
     arguments_text,
 )
 from posttrain.llmm.ir.origin import Json, Residual
@@ -58,7 +58,8 @@ from posttrain.llmm.ir.origin import Json, Residual
 NAME: Final = "openai_chat"
 _LISTED: Residual = {NAME: {"type": "text"}}  # a text that came as an entry of a list, with nothing else to it
 _SILENT: Residual = {NAME: {"content": None}}  # calls without words
-_ROLES = frozenset(("system", "developer", "user", "assistant", "tool"))
+_ROLES = frozenset(("system", "developer", "user"))
+_encode = msgspec.json.Encoder().encode
 STOPS: dict[str, Stop] = {
     "stop": "end",
     "length": "length",
@@ -74,8 +75,9 @@ STOP_WORDS: dict[Stop, str] = {
     "refusal": "content_filter",
 }
 
-_SAMPLING = ("temperature", "top_p", "top_k", "seed", "n", "presence_penalty", "frequency_penalty", "logprobs",
-             "top_logprobs")  # fmt: skip
+_SAMPLING = frozenset(
+    ("temperature", "top_p", "top_k", "seed", "n", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs")
+)
 _REQUEST = frozenset(
     (*_SAMPLING, "messages", "model", "tools", "tool_choice", "parallel_tool_calls", "max_completion_tokens", "stop",
      "response_format", "reasoning_effort", "stream", "user", "metadata")
@@ -104,7 +106,7 @@ def lift_request(wire: Json) -> ChatRequest:
         sampling=Sampling(
             max_tokens=limit,
             stop=None if stop is None else tuple(as_list(stop, "stop")),
-            **{key: wire[key] for key in _SAMPLING if key in wire},
+            **{key: wire[key] for key in wire if key in _SAMPLING},
         ),
         format=_lift_format(get("response_format")),
         thinking=None if effort is None else Thinking(effort=effort),
@@ -117,20 +119,8 @@ def lift_request(wire: Json) -> ChatRequest:
 
 def lower_request(request: ChatRequest) -> Json:
     out = own(NAME, request.residual)
-    messages: list[Json] = []
-    for message in request.messages:
-        _lower_message(message, messages)
-    out["messages"] = messages
-    sampling = request.sampling
-    for key in _SAMPLING:
-        if (value := getattr(sampling, key)) is not None:
-            out[key] = value
-    if sampling.max_tokens is not None:
-        old = out.get("~max_tokens") is not None
-        out["max_tokens" if old else "max_completion_tokens"] = sampling.max_tokens
-    if sampling.stop is not None:
-        said = out.get("~stop")
-        out["stop"] = said if sampling.stop == (said,) else list(sampling.stop)
+    out["messages"] = _lower_messages(request.messages)
+    _lower_sampling(request.sampling, out)
     if request.tools is not None:
         out["tools"] = [wire for tool in request.tools if (wire := _lower_tool(tool)) is not None]
     if request.tool_choice is not None:
@@ -140,7 +130,17 @@ def lower_request(request: ChatRequest) -> Json:
     if request.thinking is not None:
         put(out, reasoning_effort=request.thinking.effort)
     put(out, model=request.model, stream=request.stream, user=request.user, metadata=request.metadata)
-    return done(out)
+    return out if request.residual is None else done(out)
+
+
+def _lower_sampling(sampling: Sampling, out: Json) -> None:
+    said: Json = msgspec.to_builtins(sampling)  # what is set, alone
+    if (limit := said.pop("max_tokens", None)) is not None:
+        out["max_tokens" if out.get("~max_tokens") is not None else "max_completion_tokens"] = limit
+    if (stop := said.pop("stop", None)) is not None:
+        text = out.get("~stop")
+        out["stop"] = text if stop == (text,) else list(stop)
+    out.update(said)
 
 
 # Messages
@@ -156,20 +156,27 @@ def _lift_messages(wires: list[Any]) -> tuple[Message, ...]:
     joins = False
     try:
         for wire in wires:
-            message = _lift_message(wire if type(wire) is dict else as_object(wire, ""), joins)
-            messages.append(message)
-            joins = message.role == "tool"
+            role = wire.get("role") if type(wire) is dict else as_object(wire, "")
+            if role == "tool":
+                call, content = wire.get("tool_call_id"), wire.get("content")
+                if len(wire) == 3 and type(content) is str and call is not None:
+                    result = ToolResult(call=call, content=(Text(text=content),))
+                else:
+                    result = _lift_result(wire)
+                messages.append(Message(role="tool", parts=(result,), joined=joins))
+                joins = True
+            elif role == "assistant":
+                messages.append(lift_assistant(wire))
+                joins = False
+            else:
+                messages.append(_lift_message(wire, role, joins))
+                joins = role == "function"
     except DialectError as problem:
         raise problem.within(f"messages.{len(messages)}") from None
     return tuple(messages)
 
 
-def _lift_message(wire: Json, joins: bool) -> Message:
-    role = wire.get("role")
-    if role == "assistant":
-        return lift_assistant(wire)
-    if role == "tool":
-        return Message(role="tool", parts=(_lift_result(wire),), joined=joins)
+def _lift_message(wire: Json, role: Any, joins: bool) -> Message:
     if role not in _ROLES:
         if role != "function":
             raise DialectError("is no role", field="role", value=role)
@@ -181,11 +188,8 @@ def _lift_message(wire: Json, joins: bool) -> Message:
 
 
 def _lift_result(wire: Json) -> ToolResult:
-    call, content = wire.get("tool_call_id"), wire.get("content")
-    if len(wire) == 3 and type(content) is str and call is not None:
-        return ToolResult(call=call, content=(Text(text=content),))
-    parts: Any = _lift_content(content)
-    return ToolResult(call=call, content=parts, residual=rest(NAME, wire, _TOOL_MESSAGE))
+    parts: Any = _lift_content(wire.get("content"))
+    return ToolResult(call=wire.get("tool_call_id"), content=parts, residual=rest(NAME, wire, _TOOL_MESSAGE))
 
 
 def lift_assistant(wire: Json) -> Message:
@@ -194,9 +198,9 @@ def lift_assistant(wire: Json) -> Message:
     content, calls = get("content"), get("tool_calls")
     silent = content is None and "content" in wire
     if len(wire) == ("role" in wire) + (silent or type(content) is str) + bool(calls):  # words, calls, or both
-        said: list[Part] = [] if silent or content is None else [Text(text=content)]
+        said: list[Part] = [] if content is None else [Text(text=content)]
         if calls:
-            said += each(calls, "tool_calls", _lift_call)
+            said += _lift_calls(calls)
         return Message(role="assistant", parts=tuple(said), residual=_SILENT if silent else None)
     return _lift_unusual(wire, content, calls)
 
@@ -222,7 +226,7 @@ def _lift_unusual(wire: Json, content: Any, calls: Any) -> Message:
     if (refusal := get("refusal")) is not None:
         parts.append(Refusal(text=as_text(refusal, "refusal")))
     if calls is not None:
-        parts.extend(each(calls, "tool_calls", _lift_call))
+        parts.extend(_lift_calls(calls))
         if not calls:
             residual = kept(NAME, residual, "tool_calls", [])
     return Message(role="assistant", parts=tuple(parts), name=get("name"), residual=residual)
@@ -324,13 +328,24 @@ def _lower_media(part: Media) -> Json:
     return done(out)
 
 
+def _lift_calls(wires: Any) -> list[ToolCall]:
+    found: list[ToolCall] = []
+    try:
+        for wire in wires:
+            inner, id_ = wire["function"], wire["id"]
+            name, text = inner["name"], inner["arguments"]
+            usual = len(wire) == 3 and len(inner) == 2 and wire["type"] == "function" and id_ is not None
+            if not usual or type(name) is not str or type(text) is not str:
+                break
+            found.append(ToolCall(name=name, arguments=text, id=id_))
+        else:
+            return found
+    except (LookupError, TypeError):
+        pass
+    return each(wires, "tool_calls", _lift_call)
+
+
 def _lift_call(wire: Json) -> ToolCall:
-    if len(wire) == 3 and wire.get("type") == "function" and (id_ := wire.get("id")) is not None:
-        inner = wire.get("function")
-        if type(inner) is dict and len(inner) == 2:
-            name, text = inner.get("name"), inner.get("arguments")
-            if type(name) is str and type(text) is str:
-                return ToolCall(name=name, arguments=text, id=id_)
     kind = wire.get("type", "function")
     key, text = ("custom", "input") if kind == "custom" else ("function", "arguments")
     inner = as_object(wire.get(key), key)
@@ -349,10 +364,6 @@ def _lift_call(wire: Json) -> ToolCall:
 
 
 def lower_call(call: ToolCall) -> Json:
-    id_, given = call.id, call.arguments
-    if call.residual is None and id_ is not None and not call.free:
-        text = given if type(given) is str else arguments_text(call)
-        return {"id": id_, "type": "function", "function": {"name": call.name, "arguments": text}}
     out = own(NAME, call.residual)
     key, text = ("custom", "input") if call.free else ("function", "arguments")
     out["type"] = key
@@ -384,24 +395,28 @@ def _lower_part(part: Part) -> Json | None:
     return None
 
 
-def _lower_message(message: Message, into: list[Json]) -> None:
-    role, parts = message.role, message.parts
-    if role == "assistant":
-        into.append(lower_assistant(message))
-    elif role == "tool":
-        for part in parts:
-            wire = _lower_result(part) if type(part) is ToolResult else _lower_part(part)
-            if wire is not None:
-                into.append(wire)
-    elif message.residual is None and message.name is None:
-        into.append({"role": role, "content": _lower_content(parts)})
-    else:
-        out = own(NAME, message.residual)
-        out["role"] = role
-        if parts or "content" not in out:
-            out["content"] = _lower_content(parts)
-        put(out, name=message.name)
-        into.append(done(out))
+def _lower_messages(messages: tuple[Message, ...]) -> list[Json]:
+    found: list[Json] = []
+    for message in messages:
+        role, parts = message.role, message.parts
+        if role == "assistant":
+            found.append(lower_assistant(message))
+        elif role == "tool":
+            for part in parts:
+                if type(part) is ToolResult:
+                    found.append(_lower_result(part))
+                elif (wire := _lower_part(part)) is not None:
+                    found.append(wire)
+        elif message.residual is None and message.name is None:
+            found.append({"role": role, "content": _lower_content(parts)})
+        else:
+            out = own(NAME, message.residual)
+            out["role"] = role
+            if parts or "content" not in out:
+                out["content"] = _lower_content(parts)
+            put(out, name=message.name)
+            found.append(done(out))
+    return found
 
 
 def _lower_result(result: ToolResult) -> Json:
@@ -423,7 +438,8 @@ def _lower_result(result: ToolResult) -> Json:
 def lower_assistant(message: Message, *, flat: bool = False) -> Json:
     """An assistant's message. Reasoning is written where vLLM reads it; `flat`: texts are joined to one, as an answer
     must have it."""
-    out: Json = {} if message.residual is None else own(NAME, message.residual)
+    residual = message.residual
+    out: Json = {} if residual is None else own(NAME, residual)
     out["role"] = "assistant"
     content: list[Part] = []
     calls: list[Json] = []
@@ -431,7 +447,12 @@ def lower_assistant(message: Message, *, flat: bool = False) -> Json:
     for part in message.parts:
         kind = type(part)
         if kind is ToolCall:
-            calls.append(lower_call(part))
+            given, id_, left = part.arguments, part.id, part.residual
+            if (left is None or NAME not in left) and id_ is not None and not part.free:
+                given = given if type(given) is str else _encode(given).decode()
+                calls.append({"id": id_, "type": "function", "function": {"name": part.name, "arguments": given}})
+            else:
+                calls.append(lower_call(part))
         elif kind is Text:
             content.append(part)
             if part.citations is not None:
@@ -449,7 +470,7 @@ def lower_assistant(message: Message, *, flat: bool = False) -> Json:
         out["tool_calls"] = calls
     if message.name is not None:
         out["name"] = message.name
-    return out if message.residual is None else done(out)
+    return out if residual is None else done(out)
 
 
 def _lower_thought(part: Reasoning, out: Json) -> None:
@@ -468,33 +489,42 @@ def _bare(part: Part) -> bool:
 # Tools and forms
 
 
+_FUNCTION = frozenset(("name", "description", "parameters", "strict"))
+
+
 def _lift_tool(wire: Json) -> Tool:
     kind = wire.get("type")
-    inner = wire.get(kind) if kind in ("function", "custom") else None
-    if not isinstance(inner, dict):
+    inner = wire.get(kind) if kind == "function" or kind == "custom" else None
+    if type(inner) is not dict:
         return Tool(type=str(kind), residual={NAME: wire})
+    get, custom = inner.get, kind == "custom"
+    name, description, schema = get("name"), get("description"), get("parameters")
+    plain = len(wire) == 2 and len(inner) == 3 and not custom
+    if plain and name is not None and description is not None and schema is not None:
+        return Tool(name=name, description=description, parameters=schema)
     residual = rest(NAME, wire, {"type", str(kind)})
-    if kind == "custom":
-        beside = rest(NAME, inner, {"name", "description"})
-        residual = residual if beside is None else note(NAME, residual, inner=beside[NAME])
-        return Tool(name=inner.get("name"), description=inner.get("description"), free=True, residual=residual)
-    if beside := rest(NAME, inner, {"name", "description", "parameters", "strict"}):
+    if beside := rest(NAME, inner, {"name", "description"} if custom else _FUNCTION):
         residual = note(NAME, residual, inner=beside[NAME])
-    return Tool(
-        name=inner.get("name"),
-        description=inner.get("description"),
-        parameters=inner.get("parameters"),
-        strict=inner.get("strict"),
-        residual=residual,
-    )
+    if custom:
+        return Tool(name=name, description=description, free=True, residual=residual)
+    return Tool(name=name, description=description, parameters=schema, strict=get("strict"), residual=residual)
 
 
 def _lower_tool(tool: Tool) -> Json | None:
-    out = own(NAME, tool.residual)
+    kind, residual = "custom" if tool.free else "function", tool.residual
+    if residual is None and tool.type is None and tool.name is not None:
+        inner: Json = {"name": tool.name}
+        if tool.description is not None:
+            inner["description"] = tool.description
+        if tool.parameters is not None:
+            inner["parameters"] = tool.parameters
+        if tool.strict is not None:
+            inner["strict"] = tool.strict
+        return {"type": kind, kind: inner}
+    out = own(NAME, residual)
     if tool.type is not None:  # a vendor's own: all of it is in the residual, or in another vendor's
         return out or None
     inner = out.get("~inner", {}).copy()
-    kind = "custom" if tool.free else "function"
     put(inner, name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict)
     out["type"], out[kind] = kind, inner
     return done(out)
@@ -581,7 +611,6 @@ def _lower_format(form: Format) -> Json:
 
 _RESPONSE = frozenset(("id", "model", "created", "choices", "usage", "object", "error"))
 _CHOICE = frozenset(("index", "message", "finish_reason", "logprobs"))
-_PROMPT, _COMPLETION = "prompt_tokens_details", "completion_tokens_details"
 
 
 def lift_response(wire: Json) -> ChatResponse:
@@ -622,12 +651,12 @@ def _whole(seconds: float | None) -> Any:
 
 
 def _lift_sample(wire: Json) -> Choice:
+    said = as_object(wire.get("message"), "message")
     try:
-        message = lift_assistant(as_object(wire.get("message"), ""))
+        message = lift_assistant(said)
     except DialectError as problem:
         raise problem.within("message") from None
-    missing = [key for key in ("content", "refusal") if key not in wire["message"]]
-    if missing:
+    if missing := [key for key in ("content", "refusal") if key not in said]:
         message = msgspec.structs.replace(message, residual=note(NAME, message.residual, absent=missing))
     reason, residual = wire.get("finish_reason"), rest(NAME, wire, _CHOICE)
     stop = lift_stop(reason)
@@ -636,9 +665,7 @@ def _lift_sample(wire: Json) -> Choice:
     logprobs, left = lift_logprobs(wire.get("logprobs"))
     if left is not None:
         residual = note(NAME, residual, logprobs=left)
-    missing = [key for key in ("index", "finish_reason", "logprobs") if key not in wire]
-    if missing:
-        residual = note(NAME, residual, absent=missing)
+    residual = absent(NAME, residual, wire, ("index", "finish_reason", "logprobs"))
     return Choice(message=message, index=wire.get("index", 0), stop=stop, logprobs=logprobs, residual=residual)
 
 
@@ -704,50 +731,8 @@ def _lower_sample(choice: Choice) -> Json:
     return done(out)
 
 
-_USAGE = frozenset(("prompt_tokens", "completion_tokens", "total_tokens"))
-
-
-def lift_usage(wire: Json) -> Usage:
-    """`prompt_tokens` counts those that were read from a cache."""
-    known = set(_USAGE)
-    read: dict[str, Any] = {}
-    residual: Json = {}
-    for key, inner_words in (
-        (_PROMPT, {"cached_tokens": "cached", "cache_write_tokens": "cache_written"}),
-        (_COMPLETION, {"reasoning_tokens": "reasoning"}),
-    ):
-        inner = wire.get(key)
-        if isinstance(inner, dict):
-            known.add(key)
-            for word, field in inner_words.items():
-                read[field] = inner.get(word)
-            residual[f"~{key}"] = {k: v for k, v in inner.items() if v is None or k not in inner_words}
-    left = rest(NAME, wire, known)
-    if left:
-        residual.update(left[NAME])
-    return Usage(
-        input=wire.get("prompt_tokens"), output=wire.get("completion_tokens"), total=wire.get("total_tokens"),
-        residual={NAME: residual} if residual else None, **read,
-    )  # fmt: skip
-
-
-def lower_usage(usage: Usage) -> Json:
-    out = own(NAME, usage.residual)
-    mine = usage.residual is not None and NAME in usage.residual
-    total = usage.total
-    if total is None and not mine and usage.input is not None and usage.output is not None:
-        total = usage.input + usage.output
-    put(out, prompt_tokens=usage.input, completion_tokens=usage.output, total_tokens=total)
-    for key, words in (
-        (_PROMPT, {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written}),
-        (_COMPLETION, {"reasoning_tokens": usage.reasoning}),
-    ):
-        said = out.get(f"~{key}")
-        inner = dict(said) if said is not None else {}
-        put(inner, **words)
-        if inner or said is not None:
-            out[key] = inner
-    return done(out)
+_COUNTS: Final = Counts(NAME, "prompt_tokens", "completion_tokens", whole=False)
+lift_usage, lower_usage = _COUNTS.lift, _COUNTS.lower
 
 
 def lift_error(wire: Any) -> Failure:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from posttrain.llmm.dialects.openai_chat import lift_logprob, lower_logprob
+from posttrain.llmm.dialects.openai_usage import Counts
 from posttrain.llmm.dialects.wire import (
     DialectError,
     absent,
@@ -51,7 +52,6 @@ from posttrain.llmm.ir.chat import (
     ToolCall,
     ToolChoice,
     ToolResult,
-    Usage,
     arguments_text,
 )
 from posttrain.llmm.ir.origin import Json, Residual
@@ -59,10 +59,10 @@ from posttrain.llmm.ir.origin import Json, Residual
 NAME: Final = "openai_responses"
 _LISTED: Residual = {NAME: {"type": "input_text"}}
 _MINE: Residual = {NAME: {}}  # it came in this dialect, with nothing else to it
-_SAMPLING = ("temperature", "top_p", "top_logprobs")
+_BARE: Residual = {NAME: {"~item": {}, "~string": True}}  # an assistant's text with nothing beside it
 _REQUEST = frozenset(
-    (*_SAMPLING, "model", "input", "instructions", "max_output_tokens", "stream", "previous_response_id", "user",
-     "metadata", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text")
+    ("model", "input", "instructions", "max_output_tokens", "temperature", "top_p", "top_logprobs", "stream",
+     "previous_response_id", "user", "metadata", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text")
 )  # fmt: skip
 
 
@@ -96,7 +96,12 @@ def lift_request(wire: Json) -> ChatRequest:
         model=get("model"),
         tools=tools,
         tool_choice=_lift_choice(get("tool_choice"), get("parallel_tool_calls")),
-        sampling=Sampling(max_tokens=get("max_output_tokens"), **{key: wire[key] for key in _SAMPLING if key in wire}),
+        sampling=Sampling(
+            max_tokens=get("max_output_tokens"),
+            temperature=get("temperature"),
+            top_p=get("top_p"),
+            top_logprobs=get("top_logprobs"),
+        ),
         format=None if form is None else _lift_format(form.get("format")),
         thinking=None if effort is None else _lift_thinking(as_object(effort, "reasoning")),
         stream=get("stream"),
@@ -172,6 +177,8 @@ def _gathered(items: Iterable[tuple[Role, tuple[Part, ...], Residual | None]], i
 
 def _lift_item(item: Json) -> tuple[Role, tuple[Part, ...], Residual | None]:
     kind = item.get("type", "message" if "role" in item else "item_reference")
+    if kind == "function_call":
+        return "assistant", (lift_made(item, kind),), None
     if kind in _LIFT_RESULT:
         return "tool", (_lift_result(item, kind),), None
     if kind == "message":
@@ -193,7 +200,7 @@ def lift_made(item: Json, kind: str) -> Part:
     if kind == "function_call" or kind == "custom_tool_call":
         get, text = item.get, "arguments" if kind == "function_call" else "input"
         name, given, call = get("name"), get(text), get("call_id")
-        if isinstance(given, str) and isinstance(name, str):
+        if type(given) is str and type(name) is str:
             usual = len(item) == 4 and call is not None
             left = _MINE if usual else rest(NAME, item, {"type", "name", text, "call_id"}) or _MINE
             return ToolCall(name=name, arguments=given, id=call, free=text == "input", residual=left)
@@ -203,7 +210,10 @@ def lift_made(item: Json, kind: str) -> Part:
 
 
 def _lift_said(item: Json) -> tuple[Part, ...]:
-    content, left = item.get("content"), {k: v for k, v in item.items() if k not in ("role", "content")}
+    content = item.get("content")
+    if type(content) is str and len(item) == 2:
+        return (Text(text=content, residual=_BARE),)
+    left = {k: v for k, v in item.items() if k not in ("role", "content")}
     if type(content) is str:
         return (Text(text=content, residual={NAME: {"~item": left, "~string": True}}),)
     parts = list(_lift_content(content, "content"))
@@ -456,14 +466,16 @@ def _lower_result(part: ToolResult) -> Json:
 
 # Tools and forms
 
+_FUNCTION = frozenset(("type", "name", "description", "parameters", "strict"))
+
 
 def _lift_tool(wire: Json) -> Tool:
     kind = wire.get("type")
     if kind == "function":
+        get = wire.get
         return Tool(
-            name=wire.get("name"), description=wire.get("description"), parameters=wire.get("parameters"),
-            strict=wire.get("strict"),
-            residual=rest(NAME, wire, {"type", "name", "description", "parameters", "strict"}),
+            name=get("name"), description=get("description"), parameters=get("parameters"), strict=get("strict"),
+            residual=rest(NAME, wire, _FUNCTION),
         )  # fmt: skip
     if kind == "custom":
         return Tool(
@@ -688,50 +700,8 @@ def lower_output(response: ChatResponse, choice: Choice) -> list[Json]:
     return items + lower_said(parts[start:], response.id or "0", first=start)
 
 
-_IN, _OUT = "input_tokens_details", "output_tokens_details"
-
-
-def lift_usage(wire: Json) -> Usage:
-    """`input_tokens` counts those that were read from a cache."""
-    residual: Json = {}
-    known = {"input_tokens", "output_tokens", "total_tokens"}
-    read: dict[str, Any] = {}
-    for key, words in (
-        (_IN, {"cached_tokens": "cached", "cache_write_tokens": "cache_written"}),
-        (_OUT, {"reasoning_tokens": "reasoning"}),
-    ):
-        inner = wire.get(key)
-        if isinstance(inner, dict):
-            known.add(key)
-            read.update({field: inner.get(word) for word, field in words.items()})
-            residual[f"~{key}"] = {k: v for k, v in inner.items() if v is None or k not in words}
-    if left := rest(NAME, wire, known):
-        residual.update(left[NAME])
-    return Usage(
-        input=wire.get("input_tokens"), output=wire.get("output_tokens"), total=wire.get("total_tokens"),
-        residual={NAME: residual}, **read,
-    )  # fmt: skip
-
-
-def lower_usage(usage: Usage) -> Json:
-    out = own(NAME, usage.residual)
-    mine = usage.residual is not None and NAME in usage.residual
-    total = usage.total
-    if total is None and not mine and usage.input is not None and usage.output is not None:
-        total = usage.input + usage.output
-    put(out, input_tokens=usage.input, output_tokens=usage.output, total_tokens=total)
-    for key, words in (
-        (_IN, {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written}),
-        (_OUT, {"reasoning_tokens": usage.reasoning}),
-    ):
-        said = out.get(f"~{key}")
-        inner = dict(said) if said is not None else {}
-        if not mine:
-            inner = dict.fromkeys(words, 0)  # the vendor counts all of them, always
-        put(inner, **words)
-        if inner or said is not None:
-            out[key] = inner
-    return done(out)
+_COUNTS: Final = Counts(NAME, "input_tokens", "output_tokens", whole=True)
+lift_usage, lower_usage = _COUNTS.lift, _COUNTS.lower
 
 
 def lift_error(wire: Any) -> Failure:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
+import msgspec
+
 from posttrain.errors import UserError
-from posttrain.llmm.ir.chat import ToolCall, arguments_object
+from posttrain.llmm.ir.chat import ToolCall
 from posttrain.llmm.ir.origin import Json, Residual
 
 T = TypeVar("T")
+_decode = msgspec.json.Decoder().decode
 ABSENT = "~absent"  # keys that the dialect usually writes and that were not there
 
 
@@ -30,10 +33,10 @@ class DialectError(UserError):
 
 def rest(name: str, wire: Json, known: Set[str]) -> Residual | None:
     """The residual of `wire`: keys that are not `known`, and nulls."""
-    if wire.keys() <= known and None not in wire.values():
-        return None
-    left = {key: value for key, value in wire.items() if value is None or key not in known}
-    return {name: left} if left else None
+    for key, value in wire.items():
+        if value is None or key not in known:
+            return {name: {key: value for key, value in wire.items() if value is None or key not in known}}
+    return None
 
 
 def note(name: str, residual: Residual | None, **notes: Any) -> Residual:
@@ -65,7 +68,7 @@ def own(name: str, residual: Residual | None) -> Json:
 
 def done(wire: Json) -> Json:
     """`wire` without notes, and without the keys that were absent."""
-    notes = [key for key in wire if key[:1] == "~"]
+    notes = [key for key in wire if key.startswith("~")]
     if notes:
         for key in wire.get(ABSENT, ()):
             wire.pop(key, None)
@@ -134,9 +137,15 @@ def recoded(table: Mapping[str, T], back: Mapping[T, str], word: T | None, said:
 
 
 def object_of(call: ToolCall) -> Json:
-    """A call's arguments as the object that a dialect needs; text that is none stands under `~text`."""
-    try:
-        value = arguments_object(call)
-    except ValueError:
-        value = None
-    return value if type(value) is dict else {"~text": call.arguments}
+    """A call's arguments as the object that a dialect needs: free text stands under `input`, other text that is none
+    under `~text`."""
+    given = call.arguments
+    if call.free:
+        return {"input": given}
+    if type(given) is str:
+        try:
+            value = _decode(given)
+        except msgspec.DecodeError:
+            return {"~text": given} if given and not given.isspace() else {}
+        return value if type(value) is dict else {"~text": given}
+    return given if type(given) is dict else {"~text": given}

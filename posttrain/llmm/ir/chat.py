@@ -259,7 +259,7 @@ class ChatResponse(
     residual: Residual | None = None
 
 
-_encode = msgspec.json.Encoder().encode
+_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 
 
 def arguments_text(call: ToolCall) -> str:
@@ -271,9 +271,10 @@ def arguments_text(call: ToolCall) -> str:
 
 def arguments_object(call: ToolCall) -> Any:
     """The arguments as a JSON value. Raises ValueError where the model wrote no JSON."""
-    if not isinstance(call.arguments, str):
-        return call.arguments
+    given = call.arguments
+    if not isinstance(given, str):
+        return given
     try:
-        return msgspec.json.decode(call.arguments) if call.arguments.strip() else {}
+        return _decode(given) if given and not given.isspace() else {}
     except msgspec.DecodeError as problem:
         raise ValueError(f"arguments of {call.name} are no JSON: {problem}") from None

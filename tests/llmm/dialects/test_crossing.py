@@ -163,4 +163,4 @@ def test_a_seal_reaches_no_other_vendor() -> None:
     assert "sealed" not in repr(fitted(request, "google_genai")) and "secret" not in repr(
         fitted(request, "google_genai")
     )
-    assert fitted(request, "anthropic_messages", foreign=False) is request
+    assert translate("anthropic_messages", "claude_code", CONVERSATION) == CONVERSATION
