@@ -44,8 +44,8 @@ class PodRunner:
         self.driver: isolation.Driver = driver or isolation.choose().driver
         self._zygote: subprocess.Popen | None = None
         self._line: socket.socket | None = None
-        self._children: dict[str, str] = {}  # directory -> id, of pods whose end the zygote tells
-        self._adopted: dict[str, str] = {}  # directory -> id, of pods that somebody else started
+        self._children: dict[str, PodSpec] = {}  # by directory: the pods whose end the zygote tells
+        self._adopted: dict[str, PodSpec] = {}  # by directory: the pods that somebody else started
         self._rung: set[str] = set()
         self._checked = 0.0
         self.pods.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class PodRunner:
             os.makedirs(spec.directory, mode=0o700, exist_ok=True)
             lock = pod.lock()
             if lock is None:
-                self._adopted[spec.directory] = spec.id
+                self._adopted[spec.directory] = spec
                 return
             try:
                 if pod.status() != PodStatus():
@@ -76,7 +76,7 @@ class PodRunner:
                 with open(f"{spec.directory}/pod.json", "w", encoding="utf-8", opener=_private) as out:
                     json.dump(asdict(spec), out)
                 self._send(spec.directory, lock)
-                self._children[spec.directory] = spec.id
+                self._children[spec.directory] = spec
             finally:
                 os.close(lock)
         except OSError as problem:
@@ -96,7 +96,7 @@ class PodRunner:
     def stop(self, directory: str, grace: float) -> None:
         """SIGTERM to every container, SIGKILL to what is left after `grace` seconds. Returns at once."""
         pod = PodDirectory(directory)
-        if not pod.held():
+        if not pod.held() and directory not in self._adopted:
             return
         pod.request_stop(grace)  # also heeded by a supervisor that has not got as far as to be found
         found = pod.supervisor()
@@ -159,23 +159,14 @@ class PodRunner:
             )  # fmt: skip
 
     def _hang_up(self) -> None:
-        """The zygote is gone: its pods go on and are looked for from now on; what it had not begun is begun anew."""
+        """The zygote is gone: its pods go on, and are looked for from now on."""
         assert self._line is not None and self._zygote is not None
         self._line.close()
         self._zygote.wait()
         self._line = self._zygote = None
-        orphans, self._children = self._children, {}
-        for directory, id in orphans.items():
-            lock = PodDirectory(directory).lock()
-            if lock is None:
-                self._adopted[directory] = id
-                continue
-            if PodDirectory(directory).supervisor() is None:
-                self._send(directory, lock)
-                self._children[directory] = id
-            else:
-                self._rung.add(id)
-            os.close(lock)
+        self._adopted |= self._children
+        self._children = {}
+        self._checked = 0.0
 
     def _listen(self, timeout: float | None) -> None:
         sources = [self._bell] if self._line is None else [self._bell, self._line.fileno()]
@@ -198,17 +189,22 @@ class PodRunner:
             self._hang_up()
             return
         directory, _, reason = message.decode().partition("\0")
-        id = self._children.pop(directory, None)
-        if id is not None and (reason or not PodDirectory(directory).status().ended):
+        spec = self._children.pop(directory, None)
+        if spec is not None and (reason or not PodDirectory(directory).status().ended):
             self._bury(PodDirectory(directory), reason)
-            self._rung.add(id)
+            self._rung.add(spec.id)
 
     def _look_for_adopted(self) -> None:
+        """Pods that nobody holds any more have ended, or never came to be: whoever was to start them died before."""
         now = time.monotonic()
         if self._adopted and now - self._checked >= _CHECK_SECONDS:
             self._checked = now
             for directory in [d for d in self._adopted if not PodDirectory(d).held()]:
-                self._rung.add(self._adopted.pop(directory))
+                spec = self._adopted.pop(directory)
+                if self.status(directory) == PodStatus():
+                    self.start(spec)
+                else:
+                    self._rung.add(spec.id)
 
     def _bury(self, pod: PodDirectory, reason: str = "") -> PodStatus:
         """End what a killed supervisor left, and say so in the pod's status."""

@@ -124,6 +124,20 @@ def test_a_pod_that_was_announced_and_never_came_to_be_is_started(pods: Pods) ->
     assert pods.run(spec).phase == "Succeeded"
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_pod_whose_start_was_lost_with_an_engine_is_started(pods: Pods, stopped: bool) -> None:
+    """The killed engine had handed the pod to its zygote, which had not got to it and went, too."""
+    spec = pods.spec("sleep", "60" if stopped else "0")
+    os.makedirs(spec.directory)
+    in_flight = PodDirectory(spec.directory).lock()
+    assert in_flight is not None
+    pods.runner.start(spec)
+    os.close(in_flight)
+    if stopped:  # before it has been noticed
+        pods.runner.stop(spec.directory, 5)
+    assert pods.wait(spec, lambda status: status.ended).phase == ("Failed" if stopped else "Succeeded")
+
+
 def test_a_pid_that_is_used_again_is_not_mistaken(pods: Pods) -> None:
     spec = pods.spec("sleep", "60")
     pods.runner.start(spec)
