@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from posttrain.engine.manifest.yaml import Dumper
+
 _FIRST = (
     "apiVersion", "kind", "name", "metadata", "schedules", "timezone", "concurrencyPolicy", "entrypoint", "onExit",
     "depends", "template", "arguments", "volumes", "inputs", "outputs", "daemon", "image", "imagePullPolicy",
@@ -32,6 +34,6 @@ def _rank(key: str) -> tuple[int, str]:
     return (len(_FIRST) + (key in _LAST), key)
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+class _Dumper(Dumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from posttrain.engine import operations, retrying
 from posttrain.engine.following import read_logs
 from posttrain.engine.linting import lint
 from posttrain.engine.manifest import Manifest, Objects
+from posttrain.engine.manifest.yaml import write_documents
 from posttrain.engine.nodes import FULFILLED, POD
 from posttrain.engine.objects import letters, with_parameters, workflow_object, workflow_of
 from posttrain.engine.pods import PodRunner
@@ -57,7 +56,7 @@ class Engine:
             raise UserError(first.message, field=f"{first.file}:{first.line}: {first.path}")
         workflow = workflow_of(manifest, parameters or {}, name, self.settings.namespace)
         documents = [*manifest.objects.documents(), {k: v for k, v in workflow.items() if k != "status"}]
-        text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
+        text = write_documents(documents)
         self.store(workflow["metadata"]["name"]).create(workflow, text)
         return workflow["metadata"]["name"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from posttrain.engine import Engine, lint
 from posttrain.engine import engine as engine_module
 from posttrain.engine.manifest import parse
+from posttrain.engine.manifest.yaml import write_documents
 from posttrain.engine.podspec import PodSpec, PodStatus
 from posttrain.engine.run import machine
 from posttrain.errors import UserError
@@ -52,7 +52,7 @@ def run_whole(workspace: Path, source: str | list[Any]) -> tuple[str, str]:
     Anything but a UserError of one line, or findings of one line each, is left to fail the test.
     """
     try:
-        text = source if isinstance(source, str) else yaml.safe_dump_all(source, allow_unicode=True, sort_keys=False)
+        text = source if isinstance(source, str) else write_documents(source)
         manifest = parse(text + "\n")
         findings = lint(manifest, parameters={})
         for one in findings:

@@ -20,15 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from posttrain.contract import locks
 from posttrain.contract.files import write_atomic
 from posttrain.engine.cron import rules
 from posttrain.engine.engine import Engine
 from posttrain.engine.linting import lint
 from posttrain.engine.manifest import Manifest, Objects
-from posttrain.engine.manifest.yaml import read_documents
+from posttrain.engine.manifest.yaml import read_documents, write_documents
 from posttrain.engine.nodes import FULFILLED
 from posttrain.errors import UserError
 
@@ -61,7 +59,7 @@ class Scheduler:
         status = before.get("status") or manifest.document.get("status") or {}
         cron = {**manifest.document, "metadata": metadata, "status": status}
         self.directory.mkdir(parents=True, exist_ok=True)
-        objects = yaml.safe_dump_all(manifest.objects.documents(), sort_keys=False, allow_unicode=True)
+        objects = write_documents(manifest.objects.documents())
         write_atomic(self.directory / f"{name}.yaml", objects)
         self._write(cron)
         return name

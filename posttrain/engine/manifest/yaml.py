@@ -1,8 +1,12 @@
-"""YAML as Kubernetes reads it: no dates, no numbers to base 60, and a line for every field."""
+"""YAML as Kubernetes reads it: no dates, no numbers to base 60, `y` and `n` for truth, and a line for every field.
+
+Invariant: what `write_documents` wrote, `read_documents` reads as the same, and so does Kubernetes.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -13,7 +17,7 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):
-    pass
+    bool_values = {**_Base.bool_values, "y": True, "n": False}  # noqa: RUF012
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -36,6 +40,19 @@ _Loader.add_implicit_resolver(
     ),
     list("-+0123456789."),
 )
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]\Z"), list("yYnN"))
+
+
+class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Quotes every text that some reader of YAML takes for something else."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [
+            *_Loader.yaml_implicit_resolvers.get(first, []),
+            *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
+        ]
+        for first in {*_Loader.yaml_implicit_resolvers, *yaml.SafeDumper.yaml_implicit_resolvers}
+    }
 
 
 def _whole_number(loader: Any, node: yaml.ScalarNode) -> int:
@@ -75,6 +92,11 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 def read_documents(text: str) -> list[Any]:
     """The documents that are not empty. Raises yaml.YAMLError."""
     return [one for one in yaml.load_all(text, Loader=_Loader) if one is not None]
+
+
+def write_documents(documents: Iterable[Any]) -> str:
+    """As a text that `read_documents` reads."""
+    return yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=1 << 30, allow_unicode=True)
 
 
 def lines_of(text: str) -> list[dict[Path, int]]:
