@@ -2,9 +2,9 @@
 
 A location is an Argo artifact with one of these keys:
 
-    raw: {data}      the content itself
-    store: KEY       a path in the engine's own store, a directory
-    s3: {…}          see s3.py; credentials already looked up
+    raw: {data}           the content itself
+    s3: {key}             a path in the engine's own store, a directory
+    s3: {bucket, key, …}  see s3.py; credentials already looked up
 
 Invariants: an object stands under its key in the store only when it is whole and on disk; no key
 leads out of the store; credentials are in no result.
@@ -23,7 +23,7 @@ from posttrain.contract.files import sync_directory
 from posttrain.engine import s3
 from posttrain.engine.archives import ENDINGS, ArtifactError, form_of, pack, unpack
 
-__all__ = ["ArtifactError", "delete", "fetch", "save", "without_credentials"]
+__all__ = ["ArtifactError", "delete", "fetch", "save"]
 
 JSON = dict[str, Any]
 
@@ -33,17 +33,17 @@ def save(source: str, artifact: JSON, *, store: str | None = None, prefix: str =
 
     Without a location of its own the artifact goes to the store as `prefix/NAME`, with the archive's ending.
     """
-    location = {key: artifact[key] for key in ("s3", "store") if artifact.get(key)}
-    if not location:
-        location = {"store": posixpath.join(prefix, artifact["name"] + ENDINGS[form_of(artifact)])}
+    location = artifact.get("s3") or {}
+    if not (location.get("bucket") or location.get("key")):
+        location = {"key": posixpath.join(prefix, artifact["name"] + ENDINGS[form_of(artifact)])}
     with tempfile.TemporaryDirectory(prefix=".keep-", dir=_root(store) if store else None) as scratch:
         packed = pack(Path(source), artifact, Path(scratch))
-        if "s3" in location:
-            s3.upload(location["s3"], packed)
+        if location.get("bucket"):
+            s3.upload(location, packed)
         else:
-            _keep(packed, _in_store(store, location["store"]), Path(scratch))
-    kept = {k: v for k, v in artifact.items() if k not in ("s3", "store", "from", "fromExpression", "optional")}
-    return {**kept, **without_credentials(location)}
+            _keep(packed, _in_store(store, location["key"]), Path(scratch))
+    kept = {k: v for k, v in artifact.items() if k not in ("from", "fromExpression", "optional")}
+    return {**kept, "s3": {k: v for k, v in location.items() if k not in s3.CREDENTIALS}}
 
 
 def fetch(artifact: JSON, destination: str, *, store: str | None = None) -> None:
@@ -66,34 +66,28 @@ def fetch(artifact: JSON, destination: str, *, store: str | None = None) -> None
 
 def delete(artifact: JSON, *, store: str | None = None) -> None:
     """Remove what stands under the artifact's key; nothing happens where nothing does."""
-    if "s3" in artifact:
-        s3.delete(artifact["s3"])
-    elif "store" in artifact:
-        path = _in_store(store, artifact["store"])
+    location = artifact.get("s3") or {}
+    if location.get("bucket"):
+        s3.delete(location)
+    elif location:
+        path = _in_store(store, location.get("key", ""))
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def without_credentials(location: JSON) -> JSON:
-    """The location as it may be shown."""
-    if "s3" not in location:
-        return location
-    return {**location, "s3": {k: v for k, v in location["s3"].items() if k not in s3.CREDENTIALS}}
 
 
 def _bring(artifact: JSON, scratch: Path, store: str | None) -> Path:
     """A copy of the object under the artifact's key, in `scratch`."""
     copy = scratch / "brought"
-    below = artifact.get("subPath") or ""
-    if "store" in artifact:
-        kept = _in_store(store, posixpath.join(artifact["store"], below))
+    location, below = artifact.get("s3"), artifact.get("subPath") or ""
+    if not location:
+        raise ArtifactError("has no location that the engine carries (raw, s3)")
+    key = posixpath.join(location.get("key", ""), below) if below else location.get("key", "")
+    if location.get("bucket"):
+        s3.download({**location, "key": key}, copy)
+    else:
+        kept = _in_store(store, key)
         if not kept.exists():
             raise ArtifactError(s3.MISSING)
         _copy(kept, copy)
-    elif "s3" in artifact:
-        key = posixpath.join(artifact["s3"]["key"], below) if below else artifact["s3"]["key"]
-        s3.download({**artifact["s3"], "key": key}, copy)
-    else:
-        raise ArtifactError("has no location that the engine carries (raw, s3)")
     return copy
 
 

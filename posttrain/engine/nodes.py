@@ -58,12 +58,12 @@ def node_id(workflow: str, name: str) -> str:
     return workflow if name == workflow else f"{workflow}-{fnv32a(name)}"
 
 
-def pod_name(workflow: str, name: str, template: str) -> str:
-    """A pod's name: the workflow's for the entry node, else workflow, template and a hash."""
-    if name == workflow:
+def pod_name(workflow: str, id: str, template: str) -> str:
+    """The name of a node's pod: the workflow's for the entry node, else workflow, template and the id's hash."""
+    if id == workflow:
         return workflow
     prefix = f"{workflow}-{template}"[: 253 - 11]
-    return f"{prefix}-{fnv32a(name)}"
+    return f"{prefix}-{id.removeprefix(f'{workflow}-')}"
 
 
 _SEPARATOR = re.compile(r"^(\[\d+\])?\.")

@@ -62,8 +62,9 @@ def workflow_of(manifest: Manifest, parameters: Mapping[str, str], name: str | N
 
 
 def workflow_object(state: RunState) -> JSON:
-    """A run as Argo gives it, with its progress and conditions."""
+    """A run as Argo gives it, with its progress and conditions, and how its pods' names are made."""
     workflow = json.loads(json.dumps(state.workflow))
+    workflow["metadata"].setdefault("annotations", {})["workflows.argoproj.io/pod-name-format"] = "v2"
     status = workflow["status"]
     work = [one for one in status.get("nodes", {}).values() if one["type"] in (POD, SUSPEND)]
     for node in work:

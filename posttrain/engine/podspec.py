@@ -28,10 +28,10 @@ class PodSpec:
 
     `volumes` maps a volume's name to a host directory that exists (a claim, an emptyDir, a
     projected config map or secret); those below `<directory>/volumes` are removed when the pod has
-    ended. `inputs` are Argo artifacts with `path` and one location key (`raw`, `s3`, or `store`: a key
-    in the engine's own artifact store); `outputs` is the template's `outputs` object. `source` is a
-    script template's source. `image_roots` says which host directories stand for what an image
-    holds: image -> {path in the container: host path}.
+    ended. `inputs` are Argo artifacts with `path` and a location (`raw`, or `s3`, without a bucket in the
+    engine's own store); `outputs` is the template's `outputs` object. `source` is a script template's
+    source. `image_roots` says which host directories stand for what an image holds:
+    image -> {path in the container: host path}.
     """
 
     id: str

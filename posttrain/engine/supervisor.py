@@ -113,7 +113,7 @@ class Supervisor:
 
     def _bring_inputs(self, main: Container) -> None:
         for artifact in self.spec.inputs:
-            if not any(key in artifact for key in ("raw", "s3", "store")):
+            if not any(key in artifact for key in ("raw", "s3")):
                 if artifact.get("optional"):
                     continue
                 raise artifacts.ArtifactError(f"artifact {artifact['name']} was not supplied")

@@ -229,7 +229,7 @@ def _global_or_itself(text: str, globals: Mapping[str, str]) -> str:
     return globals[found[1].strip()]
 
 
-LOCATIONS = ("s3", "raw", "http", "git", "artifactory", "hdfs", "oss", "gcs", "azure", "plugin", "store")
+LOCATIONS = ("s3", "raw", "http", "git", "artifactory", "hdfs", "oss", "gcs", "azure", "plugin")
 
 
 def has_location(artifact: JSON) -> bool:

@@ -108,7 +108,7 @@ class Attempts:
         local = {f"lastRetry.{key}": text for key, text in retry.variables(ended, missing_code="0").items()}
         local |= {"retries": str(number)}
         if kind_of(call.template) in POD_KINDS:
-            local["pod.name"] = pod_name(self.state.name, name, call.template.get("name", ""))
+            local["pod.name"] = pod_name(self.state.name, self.state.id_of(name), call.template.get("name", ""))
         flags = {**(call.flags or {}), "retried": True}
         try:
             template = substitute_parameters(call.template, self.run.globals, local)

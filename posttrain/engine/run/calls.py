@@ -132,15 +132,18 @@ class Call:
     def _prepare(self) -> None:
         if self.template:
             return
+        state = self.run.state
         try:
             self.raw_template, self.inner_source = self.run.library.resolve(self.holder, self.source)
         except TemplateNotFound as error:
             raise self.fail(str(error)) from None
+        if self.inner_source is not self.run.library.local and self.holder.get("inline") is None:
+            state.keep_template(f"{self.inner_source.scope}/{self.raw_template['name']}", self.raw_template)
         local = {"node.name": self.name, f"{self.family}.name": self.holder.get("name", "")}
         strategy = self.raw_template.get("retryStrategy")
         strategy = strategy if strategy is not None else self.run.spec.get("retryStrategy")
         if kind_of(self.raw_template) in POD_KINDS and strategy is None:
-            local["pod.name"] = pod_name(self.run.state.name, self.name, self.raw_template.get("name", ""))
+            local["pod.name"] = pod_name(state.name, state.id_of(self.name), self.raw_template.get("name", ""))
         try:
             self.template = self._processed(local)
         except SubstitutionError as error:

@@ -54,7 +54,7 @@ class Ending:
                 "displayName": node["displayName"], "message": node.get("message", ""),
                 "templateName": node.get("templateName") or (node.get("templateRef") or {}).get("template", ""),
                 "phase": node["phase"],
-                "podName": pod_name(self.state.name, node["name"], node.get("templateName", "")),
+                "podName": pod_name(self.state.name, node["id"], node.get("templateName", "")),
                 "finishedAt": node.get("finishedAt"),
             }
             for node in self.state.nodes.values() if node["phase"] in BAD

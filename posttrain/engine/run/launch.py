@@ -25,7 +25,7 @@ def pod_spec(
     run: Controller, node: Node, template: JSON, *, capture: bool, deadline: float | None, on_exit: bool
 ) -> PodSpec:
     """The pod for a node. Raises TemplateError with the controller's words where there can be none."""
-    name = pod_name(run.state.name, node["name"], template.get("name", ""))
+    name = pod_name(run.state.name, node["id"], template.get("name", ""))
     seconds = _deadline(run, node, template, deadline, on_exit)
     directory = run.store.pods / node["id"]
     ip = _address_of(f"{run.state.workflow['metadata']['uid']}/{node['id']}")
@@ -57,7 +57,7 @@ def pod_spec(
         daemon=bool(template.get("daemon")),
         deadline_seconds=seconds,
         store=str(run.artifacts),
-        artifact_prefix=f"{run.state.name}/{node['id']}",
+        artifact_prefix=f"{run.state.name}/{name}",
         environment=dict(run.settings.environment),
         inherit=list(run.settings.inherit),
     )
@@ -123,7 +123,7 @@ def _mirrored(container: JSON, main: JSON) -> JSON:
 
 
 def _present(artifact: JSON) -> bool:
-    return any(artifact.get(key) for key in ("raw", "s3", "store"))
+    return any(artifact.get(key) for key in ("raw", "s3"))
 
 
 def _image_roots(run: Controller, containers: list[JSON]) -> dict[str, dict[str, str]]:
@@ -148,25 +148,22 @@ def _image_roots(run: Controller, containers: list[JSON]) -> dict[str, dict[str,
 
 def _input(run: Controller, artifact: JSON) -> JSON:
     artifact = deepcopy(artifact)
-    if artifact.get("s3") is not None:
-        _locate(run, artifact)
+    _locate(run, artifact)
     return artifact
 
 
 def _outputs(run: Controller, outputs: JSON) -> JSON:
     outputs = deepcopy(outputs)
     for artifact in outputs.get("artifacts") or []:
-        if artifact.get("s3") is not None:
-            _locate(run, artifact)
+        _locate(run, artifact)
     return outputs
 
 
 def _locate(run: Controller, artifact: JSON) -> None:
-    """An S3 location with its secrets read, beside where they were read from, which the outputs then say to whoever
-    takes the artifact over; one that gives a key alone lies in the engine's own store."""
-    location = artifact.pop("s3")
+    """A bucket's secrets read, beside where they were read from, which the outputs then say to whoever takes the
+    artifact over."""
+    location = artifact.get("s3") or {}
     if not location.get("bucket"):
-        artifact["store"] = location.get("key", "")
         return
     found: JSON = {}
     for selector, field in (

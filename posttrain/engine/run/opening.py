@@ -37,6 +37,9 @@ class Opening:
         except GlobalsError as error:
             run.ending.end("Failed", f"failed to set global parameters: {error}")
             return
+        reference = state.workflow["spec"].get("workflowTemplateRef")
+        if reference:
+            state.set_status(storedWorkflowTemplateSpec={**run.spec, "workflowTemplateRef": reference})
         self._take_up_outputs()
         kept = {key: run.spec[key] for key in ("templates", "volumes") if key in run.spec}
         bare = {key: one for key, one in run.spec.items() if key not in kept}
@@ -93,7 +96,8 @@ class Opening:
             return
         if waiting is None:
             self._mark_running()
-            run.library = Library(self.state.name, run.spec, run.objects)
+            own = not self.state.workflow["spec"].get("workflowTemplateRef")
+            run.library = Library(self.state.name if own else "", run.spec, run.objects)
             run.start_root()
         elif run.shutdown == "Terminate":
             run.ending.end("Failed", "Stopped with strategy 'Terminate'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from posttrain.engine.nodes import FULFILLED, POD, Node, task_name
@@ -71,7 +72,7 @@ class PodBody(Body):
         if status.ended:
             self._ended(node, status)
         elif status.phase == "Running" and not (self.daemon and not status.ready):
-            changes: JSON = {"phase": "Running", "message": None}
+            changes: JSON = {"phase": "Running", "message": None, "hostNodeName": os.uname().nodename}
             if self.daemon:
                 changes |= {"daemoned": True, "podIP": self.spec.ip}
                 self.run.daemon_is_up(self)
@@ -88,7 +89,8 @@ class PodBody(Body):
         outputs = self._outputs(status.outputs)
         if self.why in _UNSEEN:
             outputs.pop("exitCode", None)
-        self.run.state.change(node, {"daemoned": None, "outputs": outputs or None})
+        host = os.uname().nodename if status.started else None
+        self.run.state.change(node, {"daemoned": None, "outputs": outputs or None, "hostNodeName": host})
         if outputs:
             self.run.keep_global_outputs(outputs)
         self.run.state.mark(self.name, phase, message)

@@ -169,6 +169,12 @@ class RunState:
                      "message": self.status.get("message", "")}
                 )  # fmt: skip
 
+    def keep_template(self, key: str, template: JSON) -> None:
+        """Keep a template that the workflow has from elsewhere, for whoever looks at the run."""
+        kept = self.status.get("storedTemplates") or {}
+        if key not in kept:
+            self.set_status(storedTemplates={**kept, key: template})
+
     def set_part(self, part: str, **changes: Any) -> None:
         """Set fields of `spec` or `metadata`; None takes one away."""
         table = self.workflow.setdefault(part, {})

@@ -34,7 +34,7 @@ def test_a_directory_goes_from_pod_to_pod(pods: Pods, store: str, archive: dict 
     declared = {"name": "tree", "path": "/tmp/tree", **({"archive": archive} if archive else {})}
     made = pods.sh(MAKE_TREE, outputs={"artifacts": [declared]}, store=store, artifact_prefix="run/pod")
     artifact = kept(made, "tree")
-    assert artifact["store"].startswith("run/pod/tree")
+    assert artifact["s3"]["key"].startswith("run/pod/tree")
     read = pods.sh(READ_TREE, inputs=[{**artifact, "path": "/in/tree"}], outputs=files(line="/tmp/line"), store=store)
     assert parameter(read, "line") == "top low yes"
 
@@ -74,7 +74,7 @@ def test_a_promised_artifact_that_is_missing(pods: Pods, store: str) -> None:
 
 
 def test_inputs_that_are_missing(pods: Pods, store: str) -> None:
-    absent = {"name": "letter", "path": "/tmp/in", "store": "not/there"}
+    absent = {"name": "letter", "path": "/tmp/in", "s3": {"key": "not/there"}}
     status = pods.sh("true", inputs=[absent], store=store)
     assert status.phase == "Error" and "exitCode" not in status.outputs
     assert (
@@ -126,7 +126,7 @@ def test_an_archive_cannot_write_outside_its_place(tmp_path: Path) -> None:
             archive.addfile(info, io.BytesIO(b"evil"))
         place = tmp_path / f"place-{number}" / "in"
         try:
-            artifacts.fetch({"name": "x", "store": "evil.tgz"}, str(place), store=str(store))
+            artifacts.fetch({"name": "x", "s3": {"key": "evil.tgz"}}, str(place), store=str(store))
         except ArtifactError as problem:
             assert "cannot be unpacked" in str(problem) and not place.exists()
         assert not (tmp_path / "escaped").exists() and not Path("/tmp/posttrain-escaped").exists()
@@ -141,7 +141,7 @@ def test_a_key_cannot_lead_out_of_the_store(tmp_path: Path, key: str) -> None:
         lambda a: artifacts.delete(a, store=store),
     ):
         with pytest.raises(ArtifactError, match="leads out"):
-            act({"name": "x", "store": key})
+            act({"name": "x", "s3": {"key": key}})
     assert (tmp_path / "outside").read_text() == "secret"
 
 
