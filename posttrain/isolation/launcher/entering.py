@@ -54,8 +54,9 @@ def default_signals() -> None:
 
 
 def offer_to_the_oom_killer() -> None:
-    with open("/proc/self/oom_score_adj", "w") as own:
-        own.write("500")
+    own = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    os.write(own, b"500")
+    os.close(own)
 
 
 def give_up_root(uid: int) -> None:
