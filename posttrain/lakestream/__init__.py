@@ -17,7 +17,16 @@ from posttrain.lakestream.errors import (
     StreamNotFound,
 )
 from posttrain.lakestream.producer import Committed, Producer
-from posttrain.lakestream.schemas import EVALUATIONS, EXPERIENCE, SCHEMAS, TASKS, TIMINGS, VERDICTS, StreamSchema
+from posttrain.lakestream.schemas import (
+    EVALUATIONS,
+    EXPERIENCE,
+    PROGRESS,
+    SCHEMAS,
+    TASKS,
+    TIMINGS,
+    VERDICTS,
+    StreamSchema,
+)
 from posttrain.lakestream.snapshot import Snapshot
 from posttrain.lakestream.stream import Stream
 from posttrain.lakestream.upkeep import Policy
@@ -25,6 +34,7 @@ from posttrain.lakestream.upkeep import Policy
 __all__ = [
     "EVALUATIONS",
     "EXPERIENCE",
+    "PROGRESS",
     "SCHEMAS",
     "TASKS",
     "TIMINGS",

@@ -61,7 +61,7 @@ TASKS = StreamSchema("tasks", 1, pa.schema([
 ]))  # fmt: skip
 
 # T: tokens of the whole trajectory, prompt included; the four lists have one entry for each.
-EXPERIENCE = StreamSchema("experience", 1, pa.schema([
+EXPERIENCE = StreamSchema("experience", 2, pa.schema([
     _column("trajectory", _TEXT, needed=True),
     _column("task", _TEXT, needed=True),
     _column("group", _TEXT, needed=True),        # samples of one task that are compared with each other
@@ -76,6 +76,18 @@ EXPERIENCE = StreamSchema("experience", 1, pa.schema([
     _column("status", _TEXT, needed=True),       # finished, truncated, failed, aborted
     _column("started", _TIME),
     _column("seconds", pa.float32()),
+    # since version 2
+    _column("group_rows", pa.int32()),           # of this group, which stand beside each other; null: not known
+    _column("ended", _TEXT),                     # rule or failure that ended it; null: it ended by itself
+]))  # fmt: skip
+
+# What the trainer has done, one row for each update and each time that it found samples wanting.
+PROGRESS = StreamSchema("progress", 1, pa.schema([
+    _column("version", pa.int64(), needed=True),   # of the weights that it has made
+    _column("trained", pa.int64(), needed=True),   # groups so far, in updates that are done
+    _column("dropped", pa.int64(), needed=True),   # groups so far
+    _column("offset", pa.int64(), needed=True),    # in `experience`
+    _column("at", _TIME, needed=True),
 ]))  # fmt: skip
 
 VERDICTS = StreamSchema("verdicts", 1, pa.schema([
@@ -116,4 +128,4 @@ EVALUATIONS = StreamSchema("evaluations", 1, pa.schema([
     _column("answer", _TEXT),
 ]))  # fmt: skip
 
-SCHEMAS = {schema.name: schema for schema in (TASKS, EXPERIENCE, VERDICTS, TIMINGS, EVALUATIONS)}
+SCHEMAS = {schema.name: schema for schema in (TASKS, EXPERIENCE, PROGRESS, VERDICTS, TIMINGS, EVALUATIONS)}

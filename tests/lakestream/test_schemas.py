@@ -26,7 +26,7 @@ def test_experience_comes_back_as_it_went_in(local: Store) -> None:
         "loss_mask": [0, 0, 1, 1], "logprobs": [0.0, 0.0, -0.5, -0.25],
         "policy_versions": [{"version": 7, "start": 2, "end": 3}, {"version": 8, "start": 3, "end": 4}],
         "reward": 1.0, "status": "finished", "seconds": 0.5,
-        "started": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
+        "started": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "group_rows": 2, "ended": None,
     }  # fmt: skip
     stream.producer("sampler-0").append(
         [row, row | {"trajectory": "t-2", "logprobs": None, "policy_versions": None}], 1
@@ -41,15 +41,16 @@ def test_experience_comes_back_as_it_went_in(local: Store) -> None:
 @pytest.mark.parametrize("name", sorted(SCHEMAS))
 def test_each_schema_makes_a_stream_that_knows_it(local: Store, name: str) -> None:
     stream = Stream.create(local.uri(name), SCHEMAS[name])
-    assert Stream.open(stream.uri, schema=SCHEMAS[name]).describe().schema == f"{name} version 1"
+    assert Stream.open(stream.uri, schema=SCHEMAS[name]).describe().schema == f"{name} version {SCHEMAS[name].version}"
     other = next(schema for key, schema in SCHEMAS.items() if key != name)
-    with pytest.raises(StreamError, match=f"holds {name} version 1, not {other.name}"):
+    with pytest.raises(StreamError, match=f"holds {name} version {SCHEMAS[name].version}, not {other.name}"):
         Stream.open(stream.uri, schema=other)
 
 
 PUBLISHED = {  # what streams out there were made with: a change is a new version, and an entry more
     ("tasks", 1): "ce0fdaa9b1a7b097", ("experience", 1): "6a602b0b9871e5e1", ("verdicts", 1): "b662bc819b676012",
     ("timings", 1): "fe6c0a9f7d29644a", ("evaluations", 1): "79018676b8dfd04e",
+    ("experience", 2): "8f1e3351ae129db5", ("progress", 1): "3924a4c2dd417846",
 }  # fmt: skip
 
 

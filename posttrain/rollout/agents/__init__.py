@@ -1,0 +1,1 @@
+"""Agent loops: what a policy does with a task. They only talk and call tools; sampling and execution are elsewhere."""
