@@ -188,6 +188,7 @@ class Engine:
             state.set_status(phase="Running", message=None, finishedAt=None)
             for id in gone:
                 clear(store.pods / id)
+            operations.forget(store)
             store.commit(state, final=True)
         finally:
             store.release()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from posttrain.contract.files import write_atomic
-from posttrain.engine.nodes import Node
+from posttrain.engine.nodes import FULFILLED, Node
 from posttrain.engine.pods import wake
 from posttrain.engine.run.bodies import with_defaults
 from posttrain.engine.run.controller import Controller
@@ -40,7 +40,10 @@ def ask(store: RunStore, operation: str, arguments: JSON) -> None:
     until = time.monotonic() + _PATIENCE
     while not reply.exists():
         if not store.held() and not reply.exists():
-            return  # the next engine finds it
+            if store.read().status.get("phase") not in FULFILLED:
+                return  # the next engine finds it
+            order.unlink(missing_ok=True)
+            raise UserError(f"workflow {store.directory.name} has ended", field=operation)
         if time.monotonic() > until:
             raise UserError(f"the engine that drives run {store.directory.name} does not answer", field=operation)
         time.sleep(0.02)
@@ -48,6 +51,12 @@ def ask(store: RunStore, operation: str, arguments: JSON) -> None:
     reply.unlink()
     if not answer["ok"]:
         raise UserError(answer["error"], field=operation)
+
+
+def forget(store: RunStore) -> None:
+    """Take away the orders that nobody carried out: they were meant for what the run was before."""
+    for path in store.orders.glob("*"):
+        path.unlink()
 
 
 def take_orders(store: RunStore) -> Callable[[Controller], None]:

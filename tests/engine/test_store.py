@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from posttrain.engine import Engine, load
+from posttrain.engine import Engine, load, operations
 from posttrain.errors import UserError
 from tests.engine.laws.support import WORK, as_told, run_decided, workflow
 
+FAILS = WORK | {"name": "main", "inputs": {"parameters": [{"name": "end", "default": "Failed"}]}}
 PAUSE = workflow({"name": "main", "suspend": {}})
 
 
@@ -27,17 +28,6 @@ def test_a_second_engine_says_that_the_first_holds_the_run(tmp_path: Path) -> No
     engine.terminate(name)
     first.join(30)
     assert engine.get(name)["status"]["phase"] == "Failed"
-
-
-def test_progress_and_conditions_are_those_that_argo_gives(tmp_path: Path) -> None:
-    tasks = [{"name": "a", "template": "work"}, {"name": "b", "template": "nap", "depends": "a"}]
-    tasks += [{"name": "c", "template": "work", "depends": "a.Failed"}]
-    nap = {"name": "nap", "suspend": {"duration": "0"}}
-    nodes, _ = run_decided(tmp_path, workflow({"name": "main", "dag": {"tasks": tasks}}, WORK, nap), as_told)
-    assert {name: nodes[f"w.{name}"].get("progress") for name in "abc"} == {"a": "1/1", "b": "1/1", "c": None}
-    assert nodes[""]["progress"] == "2/2"
-    conditions = [(one["type"], one["status"]) for one in nodes[""]["conditions"]]
-    assert conditions == [("PodRunning", "False"), ("Completed", "True")]
 
 
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
@@ -113,6 +103,16 @@ def test_a_suspended_run_can_be_terminated(tmp_path: Path) -> None:
     name = engine.submit(load(workflow(WORK | {"name": "main"}, suspend=True)))
     engine.terminate(name)
     assert engine.run(name) == "Failed"
+
+
+def test_an_order_that_came_too_late_is_not_for_the_run_that_is_tried_again(tmp_path: Path) -> None:
+    engine, store = Engine(tmp_path), Engine(tmp_path).store("w")
+    run_decided(tmp_path, workflow(FAILS), as_told)
+    with pytest.raises(UserError, match="has ended"):  # the run ended while somebody was about to stop it
+        operations.ask(store, "stop", {})
+    (store.orders / "1.json").write_text('{"operation": "stop", "arguments": {}}')  # and who asked was killed
+    engine.retry("w")
+    assert list(store.orders.iterdir()) == []
 
 
 def test_an_expression_in_the_spec_that_means_nothing_ends_the_run(tmp_path: Path) -> None:

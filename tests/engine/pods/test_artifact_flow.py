@@ -101,6 +101,10 @@ def test_what_one_step_makes_others_take_over(
     engine = Engine(tmp_path)
     assert engine.run(engine.submit(load(file))) == "Succeeded", engine.get("flow")["status"]
     nodes = {one["name"]: one for one in engine.get("flow")["status"]["nodes"].values()}
+    if where == "store":  # the key that Argo's controller gives it
+        make = nodes["flow.inner.make"]
+        key = make["outputs"]["artifacts"][0]["s3"]["key"]
+        assert key.startswith(f"flow/flow-make-{make['id'].removeprefix('flow-')}/tree")
     assert nodes["flow.read"]["outputs"]["parameters"][0]["value"] == "a b a"
     if archive == "none":
         assert nodes["flow.look"]["outputs"]["parameters"][0]["value"] == "b"
