@@ -6,6 +6,7 @@ A loss is a word of the source that the target has none for, a residual of anoth
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,7 @@ from posttrain.llmm.ir.chat import (
     ToolResult,
 )
 from posttrain.llmm.ir.origin import Json
+from posttrain.llmm.ir.stream import Delta, End, Frame, PartBegin, PartDelta, PartEnd
 
 Kind = Literal["request", "response"]
 
@@ -139,6 +141,26 @@ def _fitted(messages: tuple[Message, ...], by_name: bool) -> tuple[Message, ...]
                 parts[index] = new
         out.append(message if parts is None else replace(message, parts=tuple(parts)))
     return tuple(out)
+
+
+def fitted_frame(frame: Frame) -> Frame:
+    """A frame of a stream for a dialect other than its own: without what is of that one's wire and without its seals; a
+    call that has no id gets one."""
+    return Frame(deltas=tuple(filter(None, map(_fitted_delta, frame.deltas))))
+
+
+def _fitted_delta(delta: Delta) -> Delta | None:
+    if isinstance(delta, End):
+        return End()
+    if isinstance(delta, PartDelta):
+        return None if delta.field == "signature" else delta
+    if not isinstance(delta, PartBegin | PartEnd) or delta.value is None:
+        return delta
+    [message] = _fitted((Message(role="assistant", parts=(delta.value,)),), by_name=True)
+    value = message.parts[0]
+    if isinstance(delta, PartBegin) and isinstance(value, ToolCall) and value.id is None:
+        value = replace(value, id=f"call_{secrets.token_hex(8)}")
+    return replace(delta, value=value)
 
 
 def losses(value: Any, target: str, *, foreign: bool = True) -> list[Loss]:

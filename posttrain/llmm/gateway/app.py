@@ -26,6 +26,7 @@ from posttrain.llmm.gateway.settings import GatewaySettings
 from posttrain.llmm.gateway.telemetry import Metrics
 from posttrain.llmm.gateway.trajectories import Trajectories
 from posttrain.llmm.gateway.turn import Service
+from posttrain.llmm.gateway.vendors import Vendors
 from posttrain.llmm.gateway.versions import Versions
 from posttrain.llmm.tokens.model import ChatModel
 
@@ -46,13 +47,14 @@ def build(settings: GatewaySettings, model: ChatModel, directory: Path, *, strea
         versions.replicas, settings.timeouts, metrics, retries=settings.retries, health_seconds=settings.health_seconds
     )
     service = Service(settings, model, engines, versions, trajectories, metrics, set())
-    calls = routes.Calls(service, access, Admission(settings.max_in_flight, settings.max_waiting))
+    vendors = Vendors(settings.vendors, settings.timeouts, trajectories, metrics)
+    calls = routes.Calls(service, access, Admission(settings.max_in_flight, settings.max_waiting), vendors)
 
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         if interrupted := trajectories.recover():
             log.warning("%d trajectories that were open are closed as interrupted", interrupted)
-        async with engines:
+        async with engines, vendors:
             await engines.look()
             yield
             await asyncio.gather(*service.shadows, return_exceptions=True)

@@ -15,7 +15,6 @@ from typing import Any
 
 import aiohttp
 import msgspec
-
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.replicas import Replica, choose
 from posttrain.llmm.gateway.settings import TimeoutSettings
@@ -138,7 +137,7 @@ class Engines:
             if whole is not None:
                 yield whole.choices
                 return
-            async for data in _events(answer, until, first, self._timeouts.between_tokens):
+            async for data in events(answer, until, first, self._timeouts.between_tokens):
                 chunk = _decode(data)
                 if chunk.error is not None:
                     raise aiohttp.ClientPayloadError(f"the engine says {str(chunk.error)[:200]}")
@@ -187,8 +186,10 @@ def _left(until: float, most: float) -> float:
     return max(0.0, min(most, until - time.monotonic()))
 
 
-async def _events(answer: aiohttp.ClientResponse, until: float, first: float, between: float) -> AsyncIterator[bytes]:
-    """The data of server-sent events, up to `[DONE]`. An end before that is an error.
+async def events(
+    answer: aiohttp.ClientResponse, until: float, first: float, between: float, *, marked: bool = True
+) -> AsyncIterator[bytes]:
+    """The data of server-sent events, up to `[DONE]`. An end before that is an error where ends are `marked` so.
 
     What counts is the engine's time alone, `first` seconds for its first event and `between` for each that follows:
     how long the reader takes with a piece does not count.
@@ -207,4 +208,5 @@ async def _events(answer: aiohttp.ClientResponse, until: float, first: float, be
                 if event == b"[DONE]":
                     return
                 yield event
-    raise aiohttp.ClientPayloadError("its stream ended before its last event")
+    if marked:
+        raise aiohttp.ClientPayloadError("its stream ended before its last event")

@@ -36,6 +36,17 @@ class GatewayError(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
+class VendorError(GatewayError):
+    """What a vendor answered: in its own dialect as it stands, `wire`; in another one's form with that one's words."""
+
+    def __init__(self, status: int, message: str, *, retry_after: float | None, dialect: str, wire: Json | None):
+        super().__init__(status, message, retry_after=retry_after)
+        self._dialect, self._wire = dialect, wire
+
+    def body(self, dialect: str) -> Json:
+        return super().body(dialect) if self._wire is None or dialect != self._dialect else self._wire
+
+
 def _openai_type(status: int) -> str:
     return _OPENAI.get(
         status, "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from posttrain.llmm import ir, trace
-from posttrain.llmm.gateway.journal import CallFailed, Closed, Entry, Journal, Opened, TurnTaken, read
+from posttrain.llmm.gateway.journal import CallFailed, CallPassed, Closed, Entry, Journal, Opened, TurnTaken, read
 from posttrain.llmm.ir import arrow, climb
 from posttrain.llmm.recording import Note, record
 from posttrain.llmm.tokens.history import Sampled, Taken, rows_of, tokens_of
@@ -48,10 +48,15 @@ def trajectory_of(entries: list[Entry], *, every_turn: bool = False) -> ir.Traje
 def ledger_of(entries: list[Entry]) -> list[trace.Event]:
     """The ledger of a journal: the turns, and the calls that are none."""
     opened = next(entry for entry in entries if isinstance(entry, Opened))
-    failed = [entry for entry in entries if isinstance(entry, CallFailed)]
-    notes = {entry.call.id: Note(failure=entry.error, vendor=entry.vendor) for entry in failed}
+    loose = [entry for entry in entries if isinstance(entry, CallFailed | CallPassed)]
+    notes = {
+        entry.call.id: Note(failure=entry.error, vendor=entry.vendor)
+        if isinstance(entry, CallFailed)
+        else Note(vendor=entry.vendor, conversions=entry.conversions)
+        for entry in loose
+    }
     notes |= {e.turn.call.id: Note(losses=e.losses) for e in entries if isinstance(e, TurnTaken) and e.losses}
-    others = climb.lift(opened.id, [entry.call for entry in failed])
+    others = climb.lift(opened.id, [entry.call for entry in loose])
     trajectory = trajectory_of(entries, every_turn=True)
     return record(trajectory, "openai_chat", others=others, notes=notes, metadata=opened.metadata)
 

@@ -52,6 +52,14 @@ class CallFailed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, 
     sampled: int = 0  # tokens that were sampled all the same
 
 
+class CallPassed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="passed", tag_field="kind"):
+    """A call that a vendor answered in the policy's place, with the whole of its request and answer."""
+
+    call: ir.Call
+    vendor: str
+    conversions: tuple[trace.Converted, ...] = ()  # where the client speaks another dialect than the vendor
+
+
 class Closed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="close", tag_field="kind"):
     status: Status
     at: float
@@ -59,7 +67,7 @@ class Closed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag=
     details: dict[str, object] | None = None
 
 
-Entry = Opened | TurnTaken | CallFailed | Closed
+Entry = Opened | TurnTaken | CallFailed | CallPassed | Closed
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Entry).decode
 

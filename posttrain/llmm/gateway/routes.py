@@ -15,21 +15,23 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
-
 from posttrain.errors import UserError
 from posttrain.llmm.dialects import Dialect, dialect
 from posttrain.llmm.dialects.session import session
 from posttrain.llmm.gateway.access import Access
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.limits import Admission
+from posttrain.llmm.gateway.passed import Passed
 from posttrain.llmm.gateway.telemetry import log_request
 from posttrain.llmm.gateway.turn import Caller, Service, Turn
+from posttrain.llmm.gateway.vendors import Vendors
 from posttrain.llmm.gateway.wire import EventStream, data_only, encode, error_response, json_response, named
 from posttrain.llmm.ir import stream as flow
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder().decode
+Deltas = AsyncGenerator[list[flow.Delta], None] | AsyncGenerator[flow.Frame, None]
 PIN = "x-posttrain-version"  # header: the version of the weights that shall answer
 
 
@@ -40,6 +42,7 @@ class Calls:
     service: Service
     access: Access
     admission: Admission
+    vendors: Vendors
 
     async def answer(self, http: Request, name: str, change: Callable[[JSON], JSON] = lambda wire: wire,
                      stream: bool | None = None, as_json: bool = False) -> Response:  # fmt: skip
@@ -62,9 +65,9 @@ class Calls:
                 body = await self.body(http)
                 metrics.waiting.set(self.admission.queued)
                 await stack.enter_async_context(self.admission.admitted())
-                turn = self._turn(http, caller, spoken, change(body), stack)
+                turn = self._turn(http, caller, spoken, change(body), stack, stream)
                 wants = bool(turn.request.stream) if stream is None else stream
-                deltas = turn.deltas(stream=wants)
+                deltas: Deltas = turn.deltas(stream=wants)
                 stack.push_async_callback(deltas.aclose)
                 if not wants:
                     response = await self._whole(http, spoken, deltas, turn)
@@ -72,7 +75,8 @@ class Calls:
                     return response
                 first = await _until_gone(http, anext(deltas))
                 held = stack.pop_all()
-                pieces = _streamed(spoken, body, first, deltas, as_json)
+                own = isinstance(turn, Passed) and not turn.crosses
+                pieces = _streamed(spoken, spoken.lowerer() if own else _lowerer(spoken, body), first, deltas, as_json)
                 return EventStream(
                     pieces, held, request_id=request_id, client_seconds=timeouts.client, ended=ended,
                     as_json=as_json,
@@ -88,24 +92,25 @@ class Calls:
                 ended("500")
                 return error_response(GatewayError(500, "a defect of the gateway"), name, request_id)
 
-    def _turn(self, http: Request, caller: Caller, spoken: Dialect, body: JSON, stack: AsyncExitStack) -> Turn:
+    def _turn(self, http: Request, caller: Caller, spoken: Dialect, body: JSON, stack: AsyncExitStack,
+              stream: bool | None) -> Turn | Passed:  # fmt: skip
         caller.limits.enter()
-        turn: Turn | None = None
+        turn: Turn | Passed | None = None
         stack.callback(lambda: caller.limits.leave((turn.usage.total or 0) if turn is not None else 0))
         with _refusing():
-            request = spoken.lift_request(body)
             whose = session(http.headers, body) if caller.trajectory is not None else None
-            turn = Turn(
-                self.service, caller, spoken.name, request, pinned=http.headers.get(PIN),
-                agent=whose.child if whose is not None else None,
-            )  # fmt: skip
+            agent = whose.child if whose is not None else None
+            if (vendor := self.vendors.of(body.get("model"), spoken.name)) is not None:
+                wants = body.get("stream") is True if stream is None else stream
+                turn = Passed(self.vendors, vendor, caller, spoken, body, http.headers, agent=agent, stream=wants)
+            else:
+                request = spoken.lift_request(body)
+                turn = Turn(self.service, caller, spoken.name, request, pinned=http.headers.get(PIN), agent=agent)
         if self.service.settings.log_contents:
             log_request(call=turn.id, request=body)
         return turn
 
-    async def _whole(
-        self, http: Request, spoken: Dialect, deltas: AsyncGenerator[list[flow.Delta], None], turn: Turn
-    ) -> Response:
+    async def _whole(self, http: Request, spoken: Dialect, deltas: Deltas, turn: Turn | Passed) -> Response:
         async def consume() -> None:
             async with aclosing(deltas):
                 async for _ in deltas:
@@ -134,12 +139,12 @@ class Calls:
         return body
 
     def _log(self, request_id: str, name: str, status: str, seconds: float, caller: Caller | None,
-             turn: Turn | None) -> None:  # fmt: skip
+             turn: Turn | Passed | None) -> None:  # fmt: skip
         trajectory = caller.trajectory if caller else None
         log_request(
             request=request_id, dialect=name, status=status, seconds=round(seconds, 4),
             client=caller.name if caller else None, trajectory=trajectory.opened.id if trajectory else None,
-            call=turn.id if turn else None, version=turn.version.name if turn else None,
+            call=turn.id if turn else None, version=turn.answered_by if turn else None,
             prompt_tokens=turn.usage.input if turn else None, sampled_tokens=turn.usage.output if turn else None,
             first_token=round(turn.first_token, 4) if turn and turn.first_token else None,
         )  # fmt: skip
@@ -188,16 +193,14 @@ async def _left(http: Request) -> None:
 
 
 async def _streamed(
-    spoken: Dialect, body: JSON, first: list[flow.Delta], deltas: AsyncGenerator[list[flow.Delta], None],
-    as_json: bool,
-) -> AsyncGenerator[bytes, None]:  # fmt: skip
+    spoken: Dialect, lowerer: Any, first: list[flow.Delta] | flow.Frame, deltas: Deltas, as_json: bool
+) -> AsyncGenerator[bytes, None]:
     """The events of an answer, as bytes of the wire."""
-    lowerer, form = _lowerer(spoken, body), _form(spoken.name)
-    comma = b"["
+    form, comma = _form(spoken.name), b"["
 
-    def written(part: list[flow.Delta]) -> bytes:
+    def written(part: list[flow.Delta] | flow.Frame) -> bytes:
         nonlocal comma
-        events = lowerer.lower(flow.Frame(deltas=tuple(part)))
+        events = lowerer.lower(part if isinstance(part, flow.Frame) else flow.Frame(deltas=tuple(part)))
         if not as_json:
             return b"".join(map(form, events))
         out = b"".join(piece for event in events for piece in (comma if event is events[0] else b",", encode(event)))
@@ -264,7 +267,7 @@ def router(calls: Calls) -> APIRouter:
 
     @routes.post("/v1/messages/count_tokens", openapi_extra=_BODY, tags=["Anthropic"])
     async def count_tokens(http: Request) -> Response:
-        return await _counted(calls, http, "anthropic_messages", lambda n: {"input_tokens": n})
+        return await _counted(calls, http, "anthropic_messages", None, lambda n: {"input_tokens": n})
 
     @routes.post("/v1/models/{call:path}", openapi_extra=_BODY, tags=["Google"])
     @routes.post("/v1beta/models/{call:path}", openapi_extra=_BODY, tags=["Google"])
@@ -280,17 +283,19 @@ def router(calls: Calls) -> APIRouter:
             as_json = http.query_params.get("alt") != "sse"
             return await calls.answer(http, "google_genai", named_model, stream=True, as_json=as_json)
         if method == "countTokens":
-            return await _counted(calls, http, "google_genai", lambda n: {"totalTokens": n})
+            return await _counted(calls, http, "google_genai", model, lambda n: {"totalTokens": n})
         return error_response(GatewayError(404, f"no method {method!r}"), "google_genai", "")
 
     return routes
 
 
-async def _counted(calls: Calls, http: Request, name: str, shown: Callable[[int], JSON]) -> Response:
+async def _counted(calls: Calls, http: Request, name: str, model: str | None, shown: Callable[[int], JSON]) -> Response:
     """How many tokens the prompt of a request has."""
     try:
         calls.access.caller(http)
         body = await calls.body(http)
+        if (vendor := calls.vendors.of(model or body.get("model"), name)) is not None:
+            return json_response(await calls.vendors.count(vendor, name, model or "", body, http.headers))
         with _refusing():
             prompt = calls.service.model.prompt(dialect(name).lift_request(body.get("generateContentRequest", body)))
         return json_response(shown(len(calls.service.model.codec.encode(prompt.text))))

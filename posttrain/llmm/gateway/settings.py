@@ -10,6 +10,8 @@ from typing import Any
 
 from posttrain.errors import UserError
 
+DIALECTS = ("openai_chat", "openai_responses", "anthropic_messages", "google_genai")
+
 
 @dataclass
 class VersionSettings:
@@ -38,6 +40,26 @@ class KeySettings:
     name: str = ""
     variable: str = ""
     limits: LimitSettings = field(default_factory=LimitSettings)
+
+
+@dataclass
+class VendorSettings:
+    """A vendor that is asked in the policy's place for some models. `url` is its address as its SDK takes it;
+    `variable` names the environment variable with the gateway's key there."""
+
+    name: str = ""
+    dialect: str = ""  # openai_chat, openai_responses, anthropic_messages or google_genai
+    url: str = ""
+    variable: str = ""
+    models: list[str] = field(default_factory=list)  # names, or patterns of them: claude-*
+
+    def __post_init__(self) -> None:
+        for wanted in ("name", "url", "variable", "models"):
+            if not getattr(self, wanted):
+                raise UserError("must be given", field=f"vendors.{self.name}.{wanted}")
+        if self.dialect not in DIALECTS:
+            known = f"one of {', '.join(DIALECTS)}"
+            raise UserError("is no dialect", field=f"vendors.{self.name}.dialect", value=self.dialect, remedy=known)
 
 
 @dataclass
@@ -72,6 +94,7 @@ class GatewaySettings:
     rewrites: str = "fork"  # where the template would write the past otherwise: fork, or keep what was sampled
     versions: list[VersionSettings] = field(default_factory=lambda: [VersionSettings()])
     shadow: ShadowSettings = field(default_factory=ShadowSettings)
+    vendors: list[VendorSettings] = field(default_factory=list)
     keys: list[KeySettings] = field(default_factory=list)
     admin_variable: str = "POSTTRAIN_GATEWAY_ADMIN"  # environment variable with the key that creates trajectories
     trajectory_limits: LimitSettings = field(default_factory=LimitSettings)  # of each trajectory's key

@@ -21,7 +21,7 @@ import msgspec
 from posttrain.llmm import ir, trace
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.experience import Keeper
-from posttrain.llmm.gateway.journal import CallFailed, Closed, Journal, Opened, TurnTaken
+from posttrain.llmm.gateway.journal import CallFailed, CallPassed, Closed, Journal, Opened, TurnTaken
 from posttrain.llmm.gateway.limits import KeyLimits
 from posttrain.llmm.gateway.settings import GatewaySettings
 from posttrain.llmm.gateway.telemetry import Metrics
@@ -180,9 +180,10 @@ class Trajectories:
         if plan.fork and sum(trajectory.history.forks.values()) > counted:
             self._metrics.forks.labels(plan.fork).inc()
 
-    def failed(self, trajectory: Trajectory, failure: CallFailed) -> None:
+    def note(self, trajectory: Trajectory, call: CallFailed | CallPassed) -> None:
+        """A call that is no turn: one that failed, or that a vendor answered."""
         if trajectory.closed is None:
-            self._journal.write(trajectory.opened.id, failure)
+            self._journal.write(trajectory.opened.id, call)
 
     async def finish(
         self, name: str, status: Status, reward: float | None, details: dict[str, object] | None = None

@@ -108,6 +108,10 @@ class Turn:
         return self._assembler.response()
 
     @property
+    def answered_by(self) -> str:
+        return self.version.name
+
+    @property
     def usage(self) -> ir.Usage:
         return self._assembler.usage
 
@@ -180,7 +184,7 @@ class Turn:
                 seconds=time.time() - self.started, agent=self._agent,
             )  # fmt: skip
             failure = CallFailed(call=call, error=why, sampled=self.usage.output or 0)
-            self._service.trajectories.failed(self._caller.trajectory, failure)
+            self._service.trajectories.note(self._caller.trajectory, failure)
 
     def _count(self) -> None:
         metrics, usage = self._service.metrics, self.usage
