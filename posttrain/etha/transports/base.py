@@ -31,8 +31,9 @@ class Window(ABC):
     def invite(self, control: Connection) -> None:
         """Let the source at the other end of `control` reach the window; called while that source runs `open`."""
 
-    def take(self, control: Connection, runs: Runs) -> None:
-        """Have the bytes of a bucket from the source arrive at `runs`. Nothing, where sources write by themselves."""
+    def take(self, control: Connection, nbytes: int) -> Tensor | None:
+        """The bytes of a bucket that a source sends by `put`; None where sources write by themselves."""
+        return None
 
     @abstractmethod
     def close(self) -> None:
@@ -48,11 +49,13 @@ class Remote(ABC):
         """Send a bucket's bytes (uint8), which the destination takes; returns once `data` may be overwritten."""
         raise NotImplementedError(f"{type(self).__name__} is written in place")
 
+    @abstractmethod
     def flush(self, runs: Runs) -> None:
-        """Return once all that was written at `runs` is seen by the destination."""
+        """Return once the destination would see all that was written at `runs`."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the window."""
 
 
 class Transport(ABC):
@@ -70,5 +73,5 @@ class Transport(ABC):
         """The window of the destination at the other end of `control`, which runs `Window.invite` meanwhile."""
 
     @abstractmethod
-    def digest(self, parts: Sequence[Tensor]) -> int:
-        """64 bits that stand for the bytes of `parts`, each in row-major order, one after the other."""
+    def digest(self, memory: Tensor, runs: Runs) -> int:
+        """64 bits that stand for the bytes of the runs, one after the other; the same on both sides."""
