@@ -40,6 +40,7 @@ from posttrain.training.config import Training
 from posttrain.training.learner import Learner
 from posttrain.training.loss import Scorer, logprobs_of
 from posttrain.training.model import load_model
+from posttrain.training.objectives.tokens import Policy
 from posttrain.training.packing import pack
 from posttrain.training.strategy import SingleProcess
 
@@ -110,7 +111,7 @@ def packed_rows(batch: list[Document]) -> list[PackedRow]:
 class PaddedScorer(Scorer):
     """Scores a batch of documents side by side, each padded to the longest, as most trainers lay it out."""
 
-    def __call__(self, row: PackedRow) -> torch.Tensor:
+    def __call__(self, row: PackedRow) -> Policy:
         ends = row.boundaries.tolist()
         lengths = torch.tensor([b - a for a, b in pairwise(ends)])
         within_DL = torch.arange(row.longest)[None]
@@ -121,7 +122,8 @@ class PaddedScorer(Scorer):
             input_ids=tokens_DL, attention_mask=real_DL.long(), use_cache=False
         ).last_hidden_state
         hidden_TW = hidden_DLW[real_DL]
-        return logprobs_of(self._model.get_output_embeddings()(hidden_TW[row.predicts_P]), row.targets_P)
+        logits_PV = self._model.get_output_embeddings()(hidden_TW[row.predicts_P])
+        return Policy(logprobs_of(logits_PV, row.targets_P))
 
 
 def padded_row(batch: list[Document]) -> list[PackedRow]:
@@ -139,8 +141,9 @@ def ours(
     for number, batch in enumerate(batches):
         started = time.perf_counter()
         result = learner.update(
-            rows_of(batch), number=number, loss_tokens=sum(d.loss_tokens for d in batch), learning_rate=RATE
-        )
+            rows_of(batch), number=number, loss_tokens=sum(d.loss_tokens for d in batch), sequences=len(batch),
+            learning_rate=RATE,
+        )  # fmt: skip
         losses.append(result.loss)
         seconds.append(time.perf_counter() - started)
     return Measured(losses, seconds)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,15 @@ _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """One conversation. `tokens` int32 [T]; `loss` bool [T], true where the token is to be produced."""
+    """One conversation. `tokens` int32 [T]; `loss` bool [T], true where the token is to be produced.
+
+    `signals` (float32 [P], one number for each of the P tokens with loss) is what an objective wants to know of them.
+    """
 
     id: str
     tokens: np.ndarray
     loss: np.ndarray
+    signals: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -38,7 +42,12 @@ class Document:
         return int(self.loss.sum())
 
     def head(self, length: int) -> Document:
-        return Document(self.id, self.tokens[:length], self.loss[:length])
+        loss = self.loss[:length]
+        signals = {name: values[: int(loss.sum())] for name, values in self.signals.items()}
+        return Document(self.id, self.tokens[:length], loss, signals)
+
+    def with_signals(self, **signals: np.ndarray) -> Document:
+        return replace(self, signals={**self.signals, **signals})
 
 
 class Chat:

@@ -2,14 +2,14 @@
 
 Letters: P positions with loss of a row.
 
-Invariants: gradients are summed over rows and ranks and divided once, by the tokens with loss of the whole
+Invariants: gradients are summed over rows and ranks and divided once, by the objective's normaliser of the whole
 update; a loss or a gradient that is not finite stops every rank at that update, names the samples and changes no
-weight.
+weight. No objective is known here by its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,12 +18,12 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from posttrain.errors import UserError
 from posttrain.training.batch import PackedRow
 from posttrain.training.config import Training
-from posttrain.training.loss import Scorer, cross_entropy_sum
+from posttrain.training.loss import Scorer
 from posttrain.training.model import TrainedModel
+from posttrain.training.objectives.build import CROSS_ENTROPY, Objective
+from posttrain.training.objectives.tokens import Mean, Metrics, Policy, add, reported
 from posttrain.training.optim import build_optimizer, optimizer_state
 from posttrain.training.strategy import Strategy
-
-Objective = Callable[[torch.Tensor], torch.Tensor]  # float32 [P] log-probabilities -> their loss, summed
 
 
 class NotFinite(UserError):
@@ -31,17 +31,33 @@ class NotFinite(UserError):
 
 
 class UpdateResult(NamedTuple):
-    loss: float  # mean over the update's tokens with loss, before the update
+    loss: float  # by the objective's normaliser, before the update
     grad_norm: float  # before clipping
+    metrics: dict[str, float]  # what the objective reports, over all ranks
 
 
 class Learner:
     """A model, its optimiser and the strategy by which an update is shared out."""
 
-    def __init__(self, model: TrainedModel, config: Training, strategy: Strategy, *, scorer: type[Scorer] = Scorer):
-        self.model, self._strategy, self._clip = model, strategy, config.clip
+    def __init__(
+        self,
+        model: TrainedModel,
+        config: Training,
+        strategy: Strategy,
+        *,
+        objective: Objective = CROSS_ENTROPY,
+        temperature: float = 1.0,
+        scorer: type[Scorer] = Scorer,
+    ):
+        self.model, self.objective = model, objective
+        self._strategy, self._clip = strategy, config.clip
         self._optimizer = build_optimizer(model.weights, config)
-        self._score = scorer(model.module, logit_positions=config.logit_positions)
+        self._score = scorer(
+            model.module,
+            logit_positions=config.logit_positions,
+            temperature=temperature,
+            entropy=objective.entropy,
+        )
 
     def update(
         self,
@@ -49,25 +65,29 @@ class Learner:
         *,
         number: int,
         loss_tokens: int,
+        sequences: int,
         learning_rate: float,
-        objective: Objective = cross_entropy_sum,
     ) -> UpdateResult:
-        """One step of the optimiser on this rank's `rows`; `loss_tokens` counts those of all ranks.
+        """One step of the optimiser on this rank's `rows`; `loss_tokens` and `sequences` count those of all ranks.
 
         Raises NotFinite, with the weights and the optimiser as they were.
         """
         device = self.model.module.device
+        normaliser = self.objective.normaliser(tokens=loss_tokens, sequences=sequences)
         total = torch.zeros((), dtype=torch.float64, device=device)
+        metrics: Metrics = {}
         scores: list[torch.Tensor] = []
-        for row in rows:
-            logprobs_P = self._score(row.to(device))
-            loss = objective(logprobs_P)
-            (loss / loss_tokens).backward()
+        for row in (row.to(device) for row in rows):
+            policy = self._score(row)
+            loss, measured = self.objective(policy, row.experience)
+            (loss / normaliser).backward()
             self.model.collect()
             total += loss.detach()
-            scores.append(logprobs_P.detach())
+            metrics = add([metrics, measured])
+            scores.append(policy.logprobs_P.detach())
         self._strategy.reduce_gradients(self.model.weights.values())
-        mean = float(self._strategy.sum(total)) / loss_tokens
+        total, metrics = self._over_ranks(total, metrics)
+        mean = float(total) / normaliser
         gradients = [weight.grad for weight in self.model.weights.values() if weight.grad is not None]
         norm = get_total_norm(gradients)
         if not (torch.isfinite(norm) and torch.isfinite(torch.tensor(mean))):
@@ -85,18 +105,24 @@ class Learner:
         self._optimizer.step()
         self._forget_gradients()
         self.model.publish()
-        return UpdateResult(mean, float(norm))
+        return UpdateResult(mean, float(norm), reported(metrics))
 
     @torch.no_grad()
     def evaluate(self, rows: Iterable[PackedRow], *, loss_tokens: int) -> float:
         """The mean negative log-likelihood over `rows`, of which the ranks hold `loss_tokens` together."""
+        total = torch.zeros((), dtype=torch.float64, device=self.model.module.device)
+        for policy in self.score(rows):
+            total += -policy.logprobs_P.sum()
+        return float(self._strategy.sum(total)) / loss_tokens
+
+    @torch.no_grad()
+    def score(self, rows: Iterable[PackedRow]) -> list[Policy]:
+        """What the model as it is says of each row; nothing is trained."""
         module = self.model.module
         module.eval()
-        total = torch.zeros((), dtype=torch.float64, device=module.device)
-        for row in rows:
-            total += cross_entropy_sum(self._score(row.to(module.device)))
+        scored = [self._score(row.to(module.device)) for row in rows]
         module.train()
-        return float(self._strategy.sum(total)) / loss_tokens
+        return scored
 
     def state(self) -> dict[str, dict]:
         """All tensors of a checkpoint, by name. They are the learner's own: loading into them restores it."""
@@ -104,6 +130,13 @@ class Learner:
             "weights": {name: weight.data for name, weight in self.model.weights.items()},
             "optimizer": optimizer_state(self._optimizer, self.model.weights),
         }
+
+    def _over_ranks(self, total: torch.Tensor, metrics: Metrics) -> tuple[torch.Tensor, Metrics]:
+        """Loss and metrics summed over all ranks, in one exchange. Every rank has a row and so the same names."""
+        names = sorted(metrics)
+        summed = self._strategy.sum(torch.stack([total, *(part for name in names for part in metrics[name])]))
+        pairs = summed[1:].view(-1, 2)
+        return summed[0], {name: Mean(*pair) for name, pair in zip(names, pairs, strict=True)}
 
     def _forget_gradients(self) -> None:
         for weight in self.model.weights.values():

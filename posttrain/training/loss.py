@@ -1,30 +1,40 @@
-"""Log-probabilities at the positions with loss, and what is made of them.
+"""Log-probabilities at the positions with loss, with entropies and a critic's values where asked.
 
 Letters: T tokens of a row, P positions with loss, C of them at a time, V vocabulary, W width of the model.
 
 Invariants: the output layer sees only the positions with loss; logits of more than `logit_positions` positions are
-never in memory at once; the loss is a sum, which the caller divides by the tokens of the whole update over all
-rows and ranks, so that neither packing nor the number of ranks changes the gradient.
+never in memory at once; the temperature is the sampler's, so that both sides speak of one distribution.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from posttrain.training.batch import PackedRow
+from posttrain.training.objectives.tokens import Policy
+
+Entropy = Literal["none", "measured", "trained"]  # measured: without gradient
 
 
 class Scorer:
-    """Log-probabilities of the tokens to be produced, by a Hugging Face causal model."""
+    """Log-probabilities of the tokens to be produced, by a Hugging Face causal model.
 
-    def __init__(self, model: PreTrainedModel, *, logit_positions: int):
+    A critic is a linear layer `value_head` on the model's last hidden state.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, *, logit_positions: int, temperature: float = 1.0, entropy: Entropy = "none"
+    ):
         self._model, self._chunk = model, logit_positions
+        self._temperature, self._entropy = temperature, entropy
         self._plain_head = _head_is_plain(model)
 
-    def __call__(self, row: PackedRow) -> torch.Tensor:
-        """float32 [P]: the log-probability of each of `row.targets_P`, with gradient where that is on."""
+    def __call__(self, row: PackedRow) -> Policy:
+        """float32 [P]: of each of `row.targets_P`, with gradient where that is on."""
         places = {
             "input_ids": row.tokens_1T, "position_ids": row.positions_1T, "use_cache": False,
             "cu_seq_lens_q": row.boundaries, "cu_seq_lens_k": row.boundaries,
@@ -32,35 +42,47 @@ class Scorer:
         }  # fmt: skip
         if not self._plain_head:
             logits_PV = self._model(**places, logits_to_keep=row.predicts_P).logits[0]
-            return logprobs_of(logits_PV, row.targets_P)
+            return Policy(*self._of_logits(logits_PV, row.targets_P))
         hidden_1TW = self._model.get_decoder()(**places).last_hidden_state
         hidden_PW = hidden_1TW[0].index_select(0, row.predicts_P)
+        critic = getattr(self._model, "value_head", None)
+        values_P = critic(hidden_PW)[:, 0].float() if critic is not None else None
+        return Policy(*self._of_hidden(hidden_PW, row.targets_P), values_P)
+
+    def _of_hidden(self, hidden_PW: torch.Tensor, targets_P: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Log-probabilities and entropies, chunk by chunk where there are many positions."""
         head = self._model.get_output_embeddings()
         assert head is not None
+
+        def part(hidden_CW: torch.Tensor, targets_C: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+            return self._of_logits(head(hidden_CW), targets_C)
+
         if len(hidden_PW) <= self._chunk:
-            return logprobs_of(head(hidden_PW), row.targets_P)
+            return part(hidden_PW, targets_P)
+        chunks = zip(hidden_PW.split(self._chunk), targets_P.split(self._chunk), strict=True)
+        parts = [checkpoint(part, *chunk, use_reentrant=False) for chunk in chunks]
+        entropies = None if self._entropy == "none" else torch.cat([entropy for _, entropy in parts])
+        return torch.cat([logprobs for logprobs, _ in parts]), entropies
 
-        def part(hidden_CW: torch.Tensor, targets_C: torch.Tensor) -> torch.Tensor:
-            return logprobs_of(head(hidden_CW), targets_C)
-
-        return torch.cat(
-            [
-                checkpoint(part, hidden_CW, targets_C, use_reentrant=False)
-                for hidden_CW, targets_C in zip(
-                    hidden_PW.split(self._chunk), row.targets_P.split(self._chunk), strict=True
-                )
-            ]
-        )
-
-
-def cross_entropy_sum(logprobs_P: torch.Tensor) -> torch.Tensor:
-    """The objective of supervised training: the negative log-likelihood of the tokens, summed."""
-    return -logprobs_P.sum()
+    def _of_logits(self, logits_CV: torch.Tensor, targets_C: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        logits_CV = logits_CV.float()
+        if self._temperature != 1:
+            logits_CV = logits_CV / self._temperature
+        logprobs_C = logprobs_of(logits_CV, targets_C)
+        if self._entropy == "none":
+            return logprobs_C, None
+        return logprobs_C, entropy_of(logits_CV if self._entropy == "trained" else logits_CV.detach())
 
 
 def logprobs_of(logits_CV: torch.Tensor, targets_C: torch.Tensor) -> torch.Tensor:
     logits_CV = logits_CV.float()
     return logits_CV.gather(1, targets_C[:, None])[:, 0] - logits_CV.logsumexp(1)
+
+
+def entropy_of(logits_CV: torch.Tensor) -> torch.Tensor:
+    """In nats; a token whose logit is −inf adds nothing, and nothing to the gradient."""
+    weighted_CV = logits_CV.softmax(1) * logits_CV.masked_fill(logits_CV.isneginf(), 0.0)
+    return logits_CV.logsumexp(1) - weighted_CV.sum(1)
 
 
 @torch.no_grad()

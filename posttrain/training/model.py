@@ -34,12 +34,17 @@ class TrainedModel:
     """A model with the float32 weights that are trained.
 
     `module` is the Hugging Face model that computes; `weights` maps names to the float32 parameters that an
-    optimiser holds. `collect` moves gradients to them, `publish` rounds them back into the module.
+    optimiser holds. `collect` moves gradients to them, `publish` rounds them back into the module. With `critic` the
+    module has a linear layer more, `value_head`, which begins at 0 and is not part of what is stored.
     """
 
-    def __init__(self, model: PreTrainedModel, config: Training, device: torch.device):
+    def __init__(self, model: PreTrainedModel, config: Training, device: torch.device, *, critic: bool = False):
         self.adapted = _with_adapters(model, config.lora) if config.lora.rank else None
         self.module: PreTrainedModel = model
+        if critic:
+            model.value_head = torch.nn.Linear(model.config.get_text_config().hidden_size, 1)
+            torch.nn.init.zeros_(model.value_head.weight)
+            torch.nn.init.zeros_(model.value_head.bias)
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         dtype = DTYPES[config.dtype]
         model.to(device)  # type: ignore[arg-type]
@@ -80,12 +85,14 @@ class TrainedModel:
         self.module.float()
         for weight, computing in zip(self.weights.values(), self._computing, strict=True):
             computing.copy_(weight)
+        if hasattr(self.module, "value_head"):
+            del self.module.value_head
         model = self.module if self.adapted is None else self.adapted.merge_and_unload()
         _round(model, dtype)
         return model  # type: ignore[return-value]
 
 
-def load_model(path: Path, config: Training, *, field: str = "model") -> TrainedModel:
+def load_model(path: Path, config: Training, *, field: str = "model", critic: bool = False) -> TrainedModel:
     """The model in the Hugging Face directory `path`. Raises UserError naming `field` where there is none."""
     device = choose_device(config.device)
     transformers_logging.disable_progress_bar()  # a line of it for each shard would break the step's own
@@ -97,7 +104,7 @@ def load_model(path: Path, config: Training, *, field: str = "model") -> Trained
             remedy="give a Hugging Face directory with config.json and safetensors",
         ) from None  # fmt: skip
     model.set_attn_implementation(choose_attention(model, config.attention, device))
-    return TrainedModel(model, config, device)
+    return TrainedModel(model, config, device, critic=critic)
 
 
 def _round(model: torch.nn.Module, dtype: torch.dtype) -> None:

@@ -117,16 +117,17 @@ class Trainer:
         members = self._members(update)
         rows = self._strategy.share(pack(self._lengths, members, capacity=self._config.row_tokens))
         rate = learning_rate(state.update, len(self._plan), self._config)
-        loss, norm = self._learner.update(
+        done = self._learner.update(
             [build_row([self._documents[d] for d in row]) for row in rows],
             number=state.update + 1,
             loss_tokens=sum(self._documents[d].loss_tokens for d in members),
+            sequences=len(members),
             learning_rate=rate,
         )
         state.update += 1
         state.tokens += self._tokens(update)
-        state.recent_losses = [*state.recent_losses, loss][-RECENT:]
-        return {"loss": loss, "grad_norm": norm, "learning_rate": rate}
+        state.recent_losses = [*state.recent_losses, done.loss][-RECENT:]
+        return {"loss": done.loss, "grad_norm": done.grad_norm, "learning_rate": rate}
 
     def _evaluate(self, state: State) -> None:
         loss = self._learner.evaluate(self._validation, loss_tokens=self._validation_tokens)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posttrain.errors import UserError
 from posttrain.training.config import Selection
-from posttrain.training.selection import select
+from posttrain.training.cold_start import select
 from tests.training.support import make_workspace, sums, table
 
 
@@ -64,7 +64,7 @@ def test_without_balance_the_tiers_are_as_they_come():
     ],
 )
 def test_what_is_not_good_enough_is_left_out_under_its_reason(text, settings, reason):
-    from posttrain.training.selection import by_verifier
+    from posttrain.training.cold_start import by_verifier
 
     rows = [saying(text) | {"id": "bad"}, *sums(3, seed=5)]
     chosen = select(rows, Selection(size=0, **settings), seed=0, verify=by_verifier)

@@ -17,6 +17,9 @@ from posttrain.training.config import Lora, Training
 from posttrain.training.documents import build_corpus
 from posttrain.training.learner import Learner, NotFinite
 from posttrain.training.model import load_model
+from posttrain.training.objectives.build import CROSS_ENTROPY, Objective
+from posttrain.training.objectives.config import ObjectiveConfig
+from posttrain.training.objectives.tokens import Experience, Policy
 from posttrain.training.packing import pack
 from posttrain.training.strategy import SingleProcess, Strategy
 from tests.training.support import ROOT, Workspace, sums
@@ -34,15 +37,19 @@ def corpus(workspace: Workspace, tmp_path, count: int = 24):
     )
 
 
-def learner(workspace: Workspace, strategy: Strategy | None = None, **settings) -> Learner:
+def learner(
+    workspace: Workspace, strategy: Strategy | None = None, objective: Objective = CROSS_ENTROPY, **settings
+) -> Learner:
     torch.manual_seed(0)
     config = Training(**({"dtype": "float32", "learning_rate": 1e-3, "device": "cpu", "threads": 1} | settings))
-    return Learner(load_model(workspace.path / "models" / "tiny", config), config, strategy or SingleProcess())
+    model = load_model(workspace.path / "models" / "tiny", config)
+    return Learner(model, config, strategy or SingleProcess(), objective=objective)
 
 
 def updates(made: Learner, rows, count: int = 3) -> list[tuple[float, float]]:
     tokens = sum(len(row.targets_P) for row in rows)
-    return [tuple(made.update(rows, number=n, loss_tokens=tokens, learning_rate=1e-3)) for n in range(count)]
+    size = {"loss_tokens": tokens, "sequences": sum(len(row.documents) for row in rows)}
+    return [made.update(rows, number=n, **size, learning_rate=1e-3)[:2] for n in range(count)]
 
 
 @pytest.mark.parametrize("capacity", [64, 128, 10**6])
@@ -65,7 +72,7 @@ def test_updates_too_small_for_bfloat16_are_not_lost(workspace, tmp_path):
     before = {n: weight.detach().clone() for n, weight in made.model.weights.items()}
     tokens = sum(len(row.targets_P) for row in rows)
     for number in range(4):
-        made.update(rows, number=number, loss_tokens=tokens, learning_rate=1e-5)
+        made.update(rows, number=number, loss_tokens=tokens, sequences=24, learning_rate=1e-5)
     moved = made.model.weights[name] - before[name]
     computing = dict(made.model.module.named_parameters())[name]
     assert computing.dtype == torch.bfloat16 and made.model.weights[name].dtype == torch.float32
@@ -110,17 +117,22 @@ def snapshot(made: Learner) -> list[torch.Tensor]:
 
 def test_a_loss_that_is_not_finite_names_its_samples_and_changes_nothing(workspace, tmp_path):
     documents = corpus(workspace, tmp_path).documents
-    made = learner(workspace, dtype="bfloat16")
-    updates(made, [build_row(documents)], count=1)
-    before = snapshot(made)
     row = build_row(documents[:6])
     victim = int(row.document_P[20])
 
-    def broken(logprobs_P: torch.Tensor) -> torch.Tensor:
-        return -(logprobs_P * torch.where(row.document_P == victim, float("inf"), 1.0)).sum()
+    def broken(policy: Policy, experience: Experience, *, armed: list[bool]) -> torch.Tensor:
+        spoiled = armed[0] & (experience.sequence_P == victim)
+        return -policy.logprobs_P * torch.where(spoiled, float("inf"), 1.0)
 
+    armed = [False]
+    made = learner(
+        workspace, dtype="bfloat16", objective=Objective(broken, ObjectiveConfig("cross_entropy"), {"armed": armed})
+    )
+    updates(made, [build_row(documents)], count=1)
+    before, armed[0] = snapshot(made), True
+    size = {"loss_tokens": len(row.targets_P), "sequences": 6}
     with pytest.raises(NotFinite, match=r"at update 7, on samples .*no weight was changed"):
-        made.update([row], number=7, loss_tokens=len(row.targets_P), learning_rate=1e-3, objective=broken)
+        made.update([row], number=7, **size, learning_rate=1e-3)
     after = snapshot(made)
     assert len(before) == len(after) and all(map(torch.equal, before, after))
 
@@ -135,7 +147,7 @@ def test_the_sample_whose_own_score_is_not_finite_is_the_one_that_is_named(works
         lambda _, inputs, embedded: torch.where((inputs[0] == own)[..., None], float("nan"), embedded)
     )
     with pytest.raises(NotFinite, match=f"on sample {victim.id};"):
-        made.update([row], number=1, loss_tokens=len(row.targets_P), learning_rate=1e-3)
+        made.update([row], number=1, loss_tokens=len(row.targets_P), sequences=2, learning_rate=1e-3)
 
 
 def test_two_ranks_sum_to_what_one_process_does(workspace, tmp_path):

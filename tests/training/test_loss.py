@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig, Mistra
 from posttrain.training import attention
 from posttrain.training.batch import PackedRow, build_row
 from posttrain.training.chat import Document
-from posttrain.training.loss import Scorer, cross_entropy_sum
+from posttrain.training.loss import Scorer
 from posttrain.training.model import choose_attention
 
 SHAPE = {
@@ -55,7 +55,7 @@ def loss_and_gradients(model, rows: list[PackedRow], *, logit_positions: int = 1
     score = Scorer(model, logit_positions=logit_positions)
     total = torch.zeros(())
     for row in rows:
-        loss = cross_entropy_sum(score(row))
+        loss = -score(row).logprobs_P.sum()
         loss.backward()
         total += loss.detach()
     return total, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
