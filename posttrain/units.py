@@ -36,10 +36,12 @@ def quantity(text: Any, where: str) -> Decimal:
 
     try:
         value = parse_quantity(text)
-    except ValueError:
-        raise UserError("is no quantity", field=where, value=text, remedy="write it as 2, 500m or 2Gi") from None
-    if value < 0:
-        raise UserError("is below zero", field=where, value=text)
+    except (ValueError, ArithmeticError):
+        value = Decimal("NaN")
+    if not value.is_finite():
+        raise UserError("is no quantity", field=where, value=text, remedy="write it as 2, 500m or 2Gi")
+    if not 0 <= value < 1 << 63:
+        raise UserError("is below zero" if value < 0 else "is too large", field=where, value=text)
     return value
 
 

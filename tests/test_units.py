@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from posttrain.units import count, duration
+import pytest
+
+from posttrain.errors import UserError
+from posttrain.units import count, duration, quantity
 
 
 def test_durations_read_well() -> None:
@@ -13,3 +16,10 @@ def test_durations_read_well() -> None:
 
 def test_counts_read_well() -> None:
     assert [count(n) for n in (0, 950, 9999, 41_000, 1_250_000, 3e9)] == ["0", "950", "9999", "41k", "1.25M", "3G"]
+
+
+@pytest.mark.parametrize("text", ["NaN", "sNaN", "Infinity", "-1", "1e400", "1e999999999Ei", "x", "", None, []])
+def test_what_is_no_quantity_is_one_line(text: object) -> None:
+    with pytest.raises(UserError, match="^cpu: is ") as refused:
+        quantity(text, "cpu")
+    assert "\n" not in str(refused.value)
