@@ -20,6 +20,6 @@ def test_counts_read_well() -> None:
 
 @pytest.mark.parametrize("text", ["NaN", "sNaN", "Infinity", "-1", "1e400", "1e999999999Ei", "x", "", None, []])
 def test_what_is_no_quantity_is_one_line(text: object) -> None:
-    with pytest.raises(UserError, match="^cpu: is ") as refused:
+    with pytest.raises(UserError, match=r"^cpu: is ") as refused:
         quantity(text, "cpu")
     assert "\n" not in str(refused.value)
