@@ -22,8 +22,8 @@ GONE = 410
 
 
 class Membership:
-    """`join()`, `beat(epoch, seen, wait)` and `leave(epoch)` call the coordinator; `obey` takes orders, `drop` ends what
-    belonged to an epoch that is over, and both are called in one thread."""
+    """`join()`, `beat(epoch, seen, wait)` and `leave(epoch)` call the coordinator; `obey` takes orders, `drop` ends
+    what belonged to an epoch that is over, and both are called in one thread."""
 
     def __init__(
         self, name: str, *, join: Callable[[], Joined], beat: Callable[[int, str, float], Told],

@@ -73,6 +73,7 @@ class Publisher:
         self._versions: dict[int, Mapping[str, Tensor]] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._sendings: dict[int, tuple[Sending, threading.Thread]] = {}
+        self._last: dict[str, threading.Thread] = {}
         self._links: dict[str, Links] = {}
         self._gatherings: dict[str, Gathering] = {}
         self._parts: dict[str, SourcePart] = {}
@@ -182,9 +183,8 @@ class Publisher:
             self._outcomes.update(orders.outcomes)
             self._lock.notify_all()
             over = [self._sendings.pop(attempt) for attempt in list(self._sendings) if attempt not in wanted]
-        for sending, thread in over:
+        for sending, _ in over:
             sending.cancel()
-            thread.join()
         for order in wanted.values():
             if order.attempt not in self._sendings:
                 self._begin(order)
@@ -202,12 +202,15 @@ class Publisher:
             if tensors is None:
                 return
             sending = Sending(order, part, self._rank, tensors, gathering, links, self._transport)
-            name = f"{self._key}-{order.replica}"
-            thread = threading.Thread(target=self._send, args=(sending,), name=name, daemon=True)
+            name, last = f"{self._key}-{order.replica}", self._last.get(order.replica)
+            thread = threading.Thread(target=self._send, args=(sending, last), name=name, daemon=True)
             self._sendings[order.attempt] = (sending, thread)
+            self._last[order.replica] = thread
             thread.start()
 
-    def _send(self, sending: Sending) -> None:
+    def _send(self, sending: Sending, last: threading.Thread | None) -> None:
+        if last is not None:
+            last.join()  # it was cancelled, and the two share the links
         try:
             digests = sending.run()
         except Failed as problem:

@@ -222,7 +222,7 @@ class Sending:
     def _room(self, nbytes: int, which: int) -> Tensor:
         while len(self._scratch) <= which:
             largest = max(bucket.nbytes for bucket in self._part.buckets)
-            self._scratch.append(torch.empty(largest, dtype=torch.uint8))
+            self._scratch.append(torch.empty(largest, dtype=torch.uint8, device=self._transport.device))
         return self._scratch[which][:nbytes]
 
 

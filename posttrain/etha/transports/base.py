@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Runs = Sequence[tuple[int, int]]  # (offset, bytes) in a window, in the order of a bucket's bytes
@@ -59,9 +60,11 @@ class Remote(ABC):
 
 
 class Transport(ABC):
-    """`family` is the control channel's: AF_UNIX within a host, AF_INET between hosts."""
+    """`family` is the control channel's: AF_UNIX within a host, AF_INET between hosts. `device` is where buckets lie
+    that are sent by `put`."""
 
     name: str
+    device: torch.device | str = "cpu"
     family: str = "AF_INET"
 
     @abstractmethod

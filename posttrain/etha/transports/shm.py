@@ -12,10 +12,10 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection
 
 import torch
-import xxhash
 
 from posttrain.errors import UserError
 from posttrain.etha.transports.base import Remote, Runs, Transport, Window
+from posttrain.etha.transports.digests import digest
 
 
 class ShmWindow(Window):
@@ -64,19 +64,7 @@ class Shm(Transport):
         return ShmRemote(reduction.recv_handle(control))
 
     def digest(self, memory: torch.Tensor, runs: Runs) -> int:
-        return host_digest(memory, runs)
-
-
-def host_digest(memory: torch.Tensor, runs: Runs) -> int:
-    """XXH3 of the runs of host memory, one after the other."""
-    view = memory.numpy()
-    if len(runs) == 1:
-        offset, nbytes = runs[0]
-        return xxhash.xxh3_64_intdigest(view[offset : offset + nbytes])
-    total = xxhash.xxh3_64()
-    for offset, nbytes in runs:
-        total.update(view[offset : offset + nbytes])
-    return total.intdigest()
+        return digest(memory, runs)
 
 
 def _mapped(file: int, nbytes: int) -> torch.Tensor:
