@@ -1,0 +1,383 @@
+"""A tensor that stands for one of a checkpoint and keeps track of which of its elements something is made of.
+
+What loaders do to a checkpoint's tensors before they copy them into parameters is rearranging: narrowing, transposing,
+reshaping, joining, picking, casting. `LazyTensor` does all of it by noting where the elements come from, and holds none.
+Only when it is copied somewhere are elements asked for, as boxes of the checkpoint's tensor.
+
+Invariants: what is asked for covers what is copied (exactly, but for views that no box fits, which get the smallest box
+around them); an operation that is not in the tables below is refused with the tensor's name, never carried out on a
+guess. That a loader can be watched this way is an idea that vLLM's sharded RDT backend has too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Protocol
+
+import torch
+
+from posttrain.errors import UserError
+from posttrain.etha.slices import Box
+
+aten = torch.ops.aten
+
+VIEWS = {
+    aten.alias.default, aten.detach.default, aten.as_strided.default, aten.slice.Tensor, aten.select.int,
+    aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.transpose.int, aten.t.default,
+    aten.permute.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
+    aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.expand.default, aten.unfold.default,
+}  # fmt: skip
+MAKERS = {
+    aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.new_empty.default,
+    aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
+}  # fmt: skip
+POINTWISE = {
+    aten.neg.default, aten.exp.default, aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor, aten.div.Tensor,
+    aten.mul.Scalar, aten.add.Scalar, aten.sub.Scalar, aten.div.Scalar, aten.rsub.Scalar,
+}  # fmt: skip
+
+
+class Refused(UserError):
+    """A loader did to a tensor what cannot be followed."""
+
+
+class Access(Protocol):
+    """Who answers for the elements of a checkpoint's tensors."""
+
+    who: str  # in errors: whose loaders these are
+
+    def copied(self, source: LazyTensor, target: torch.Tensor) -> None:
+        """`source` is copied into `target`, which holds elements or is on meta."""
+
+    def item(self, source: LazyTensor) -> Any:
+        """The one element of `source`."""
+
+    def want(self, name: str, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        """`box` of the tensor `name` is needed, and is converted to each of `dtypes` in turn."""
+
+    def read(self, name: str, box: Box) -> torch.Tensor:
+        """The elements of `box`, in its shape."""
+
+
+class LazyTensor(torch.Tensor):
+    """A strided view of `base`, converted to each of `casts` in turn."""
+
+    base: Base
+    casts: tuple[torch.dtype, ...]
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def of(access: Access, name: str, shape: Sequence[int], dtype: torch.dtype) -> LazyTensor:
+        """The whole of the checkpoint's tensor `name`."""
+        return _dense(Stored(access, tuple(shape), dtype, name), ())
+
+    def need(self, dtypes: tuple[torch.dtype, ...]) -> None:
+        """Ask for every element, to be converted to `dtypes`."""
+        if self.numel():
+            region = _region(self.base.shape, self.shape, self.stride(), self.storage_offset())
+            self.base.need(region.box, (*self.casts, *dtypes))
+
+    def elements(self) -> torch.Tensor:
+        """An ordinary tensor: a view of what `Access.read` returns, or a copy where no view will do."""
+        if not self.numel():
+            return torch.empty(self.shape, dtype=self.dtype)
+        region = _region(self.base.shape, self.shape, self.stride(), self.storage_offset())
+        data = region.take(self.base.read(region.box))
+        for dtype in self.casts:
+            data = data.to(dtype)
+        return data
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is aten.copy_.default and isinstance(args[1], cls) and not isinstance(args[0], cls):
+            args[1].base.access.copied(args[1], args[0])
+            return args[0]
+        if func in (aten.cat.default, aten.stack.default):
+            return _join(func, *args, **kwargs)
+        self = next(each for each in (*args, *kwargs.values()) if isinstance(each, cls))
+        if self is args[0]:
+            if func in VIEWS:
+                return _map(func(self._geometry(), *args[1:], **kwargs), self._view)
+            if func in (aten.clone.default, aten._to_copy.default):
+                return self._copy(kwargs.get("dtype") or self.dtype, dense=func is aten.clone.default)
+            if func is aten._reshape_copy.default:
+                return self._copy(self.dtype, dense=True).view(args[1])
+            if func in MAKERS:
+                return func(self._geometry(), *args[1:], **(kwargs | {"device": kwargs.get("device") or "cpu"}))
+            if func is aten._local_scalar_dense.default:
+                return self.base.access.item(self)
+            if func in POINTWISE and not any(isinstance(each, torch.Tensor) for each in args[1:]):
+                made = func(self._geometry(), *args[1:], **kwargs)
+                return _dense(Computed(self.base.access, tuple(made.shape), made.dtype, self, func, args[1:]), ())
+            if (picked := _picked(self, func, args, kwargs)) is not None:
+                return picked
+        raise self.base.refused(f"{func} is done to it")
+
+    def _geometry(self) -> torch.Tensor:
+        """On meta, with this shape and these strides, for torch to work out what becomes of them."""
+        storage = torch.empty(math.prod(self.base.shape), dtype=self.dtype, device="meta")
+        return storage.as_strided(self.shape, self.stride(), self.storage_offset())
+
+    def _view(self, made: torch.Tensor) -> LazyTensor:
+        return _lazy(self.base, made.shape, made.stride(), made.storage_offset(), made.dtype, self.casts)
+
+    def _copy(self, dtype: torch.dtype, *, dense: bool) -> LazyTensor:
+        casts = self.casts if dtype == self.dtype else (*self.casts, dtype)
+        if not dense or self.is_contiguous():
+            return _lazy(self.base, self.shape, self.stride(), self.storage_offset(), dtype, casts)
+        return _dense(
+            Copied(self.base.access, tuple(self.shape), self.dtype, self), () if dtype == self.dtype else (dtype,)
+        )
+
+
+@dataclass(frozen=True)
+class Base:
+    """Elements laid out row-major in `shape`, which lazy tensors are views of."""
+
+    access: Access
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        raise NotImplementedError
+
+    def read(self, box: Box) -> torch.Tensor:
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    def refused(self, what: str) -> Refused:
+        return Refused(
+            f"Etha cannot follow how {self.access.who} loads {self.name}: {what}",
+            remedy="serve this model from checkpoints, or tell us its class and this line",
+        )
+
+
+@dataclass(frozen=True)
+class Stored(Base):
+    """A tensor of the checkpoint."""
+
+    tensor: str
+
+    @property
+    def name(self) -> str:
+        return self.tensor
+
+    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        self.access.want(self.tensor, box, dtypes)
+
+    def read(self, box: Box) -> torch.Tensor:
+        return self.access.read(self.tensor, box)
+
+
+@dataclass(frozen=True)
+class Copied(Base):
+    """A view, laid out anew."""
+
+    view: LazyTensor
+
+    @property
+    def name(self) -> str:
+        return self.view.base.name
+
+    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        self.view[box.index()].need(dtypes)
+
+    def read(self, box: Box) -> torch.Tensor:
+        return self.view[box.index()].elements()
+
+
+@dataclass(frozen=True)
+class Computed(Copied):
+    """A function of each element by itself. It is computed where the weights are loaded, as from a checkpoint."""
+
+    function: Callable[..., torch.Tensor]
+    arguments: tuple[Any, ...]
+
+    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        super().need(box, (self.view.dtype,))
+
+    def read(self, box: Box) -> torch.Tensor:
+        return self.function(super().read(box).to(self.view.dtype), *self.arguments)
+
+
+@dataclass(frozen=True)
+class Joined(Base):
+    """Views one after the other along a dimension."""
+
+    dim: int
+    parts: tuple[LazyTensor, ...]
+
+    @property
+    def name(self) -> str:
+        return self.parts[0].base.name
+
+    def _within(self, box: Box) -> Iterable[LazyTensor]:
+        at = 0
+        for part in self.parts:
+            start, stop = (max(0, min(edge[self.dim] - at, part.shape[self.dim])) for edge in box)
+            if start < stop:
+                index = list(box.index())
+                index[self.dim] = slice(start, stop)
+                yield part[tuple(index)]
+            at += part.shape[self.dim]
+
+    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        for part in self._within(box):
+            part.need((self.dtype, *dtypes))
+
+    def read(self, box: Box) -> torch.Tensor:
+        return torch.cat([part.elements().to(self.dtype) for part in self._within(box)], self.dim)
+
+
+@dataclass(frozen=True)
+class Picked(Base):
+    """The slices `indices` of a view along a dimension, in that order."""
+
+    view: LazyTensor
+    dim: int
+    indices: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return self.view.base.name
+
+    def _span(self, box: Box) -> tuple[LazyTensor, list[int]]:
+        """The view between the first and the last slice that the box needs, and which of them those are."""
+        wanted = self.indices[box.start[self.dim] : box.stop[self.dim]]
+        index = list(box.index())
+        index[self.dim] = slice(min(wanted), max(wanted) + 1)
+        return self.view[tuple(index)], [each - min(wanted) for each in wanted]
+
+    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        span, picked = self._span(box)
+        for start, stop in _runs(sorted(set(picked))):
+            span.narrow(self.dim, start, stop - start).need(dtypes)
+
+    def read(self, box: Box) -> torch.Tensor:
+        span, picked = self._span(box)
+        return torch.cat([span.narrow(self.dim, each, 1).elements() for each in picked], self.dim)
+
+
+def _lazy(
+    base: Base, shape: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype,
+    casts: tuple[torch.dtype, ...],
+) -> LazyTensor:  # fmt: skip
+    made = torch.Tensor._make_wrapper_subclass(
+        LazyTensor, tuple(shape), strides=tuple(stride), storage_offset=offset, dtype=dtype, device="cpu"
+    )
+    made.base, made.casts = base, casts
+    return made
+
+
+def _dense(base: Base, casts: tuple[torch.dtype, ...]) -> LazyTensor:
+    return _lazy(base, base.shape, _strides(base.shape), 0, (base.dtype, *casts)[-1], casts)
+
+
+def _map(made: Any, function: Callable[[torch.Tensor], LazyTensor]) -> Any:
+    return function(made) if isinstance(made, torch.Tensor) else type(made)(map(function, made))
+
+
+def _join(func: Any, tensors: Sequence[torch.Tensor], dim: int = 0) -> LazyTensor:
+    lazy = next(each for each in tensors if isinstance(each, LazyTensor))
+    if not all(isinstance(each, LazyTensor) for each in tensors):
+        raise lazy.base.refused("it is joined to a tensor that is in no checkpoint")
+    if func is aten.stack.default:
+        tensors = [each.unsqueeze(dim) for each in tensors]
+    made = torch.cat([torch.empty(each.shape, dtype=each.dtype, device="meta") for each in tensors], dim)
+    parts = tuple(each for each in tensors if each.numel())
+    return _dense(Joined(lazy.base.access, tuple(made.shape), made.dtype, dim % made.dim(), parts), ())
+
+
+def _picked(self: LazyTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LazyTensor | None:
+    """What picking whole slices along one dimension by their numbers makes; None for another operation."""
+    if func is aten.index_select.default:
+        dim, index = args[1], args[2]
+    elif func is aten.index.Tensor and sum(each is not None for each in args[1]) == 1:
+        dim, index = next((d, each) for d, each in enumerate(args[1]) if each is not None)
+    elif func is aten.repeat_interleave.self_int:
+        dim = args[2] if len(args) > 2 else kwargs.get("dim")
+        index = None if dim is None else torch.arange(self.shape[dim]).repeat_interleave(args[1])
+    else:
+        return None
+    if index is None or isinstance(index, LazyTensor) or index.dim() != 1 or index.is_meta:
+        return None
+    dim %= self.dim()
+    index = index.nonzero()[:, 0] if index.dtype == torch.bool else index % self.shape[dim]
+    shape = list(self.shape)
+    shape[dim] = len(index)
+    return _dense(Picked(self.base.access, tuple(shape), self.dtype, self, dim, tuple(index.tolist())), ())
+
+
+def _runs(numbers: list[int]) -> Iterable[tuple[int, int]]:
+    """Ascending numbers as half-open ranges."""
+    start = previous = numbers[0]
+    for number in numbers[1:]:
+        if number != previous + 1:
+            yield start, previous + 1
+            start = number
+        previous = number
+    yield start, previous + 1
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(accumulate((1, *reversed(shape[1:])), lambda a, b: a * b))[::-1] if shape else ()
+
+
+@dataclass(frozen=True)
+class Region:
+    """The smallest box of a row-major tensor around a strided view of it, and that view in terms of the box.
+
+    Dimension k of the view has the size `sizes[k]` and goes along dimension `along[k]` of the box in steps of
+    `steps[k]`, beginning at `origin`. `merged` where a dimension of the view goes on over the end of one of the box's.
+    """
+
+    box: Box
+    sizes: tuple[int, ...]
+    along: tuple[int, ...]
+    steps: tuple[int, ...]
+    origin: tuple[int, ...]
+    merged: bool
+
+    def take(self, data: torch.Tensor) -> torch.Tensor:
+        """The view, of the box's elements."""
+        if self.merged:
+            data = data.contiguous()
+        strides = [step * data.stride(dim) if step else 0 for dim, step in zip(self.along, self.steps, strict=True)]
+        offset = sum(at * stride for at, stride in zip(self.origin, data.stride(), strict=True))
+        return data.as_strided(self.sizes, strides, data.storage_offset() + offset)
+
+
+def _region(shape: tuple[int, ...], sizes: Sequence[int], strides: Sequence[int], offset: int) -> Region:
+    whole = _strides(shape)
+    start = [offset // stride % size for stride, size in zip(whole, shape, strict=True)]
+    extent = [0] * len(shape)
+    along, steps = [], []
+    for size, stride in zip(sizes, strides, strict=True):
+        dim = next((d for d, s in enumerate(whole) if shape[d] > 1 and s <= stride), len(shape) - 1)
+        step = stride // whole[dim] if size > 1 and stride else 0
+        if step and step * whole[dim] != stride:
+            dim, step = len(shape) - 1, stride  # no dimension has such steps: along the innermost, over its ends
+        along.append(dim)
+        steps.append(step)
+        if step:
+            extent[dim] += step * (size - 1)
+    first, last, merged = list(start), list(start), False
+    for dim in reversed(range(len(shape))):
+        end = start[dim] + extent[dim]
+        if end < shape[dim]:
+            last[dim] = end
+            continue
+        merged = True
+        first[dim], last[dim] = 0, shape[dim] - 1
+        extent[dim - 1] += end // shape[dim]
+    box = Box(tuple(first), tuple(each + 1 for each in last))
+    origin = tuple(a - b for a, b in zip(start, first, strict=True))
+    return Region(box, tuple(sizes), tuple(along), tuple(steps), origin, merged)

@@ -1,0 +1,241 @@
+"""What an inference rank needs of a checkpoint, learned from vLLM itself, and how it is loaded from exactly that.
+
+The model's own `load_weights` is run twice: once on tensors that hold nothing, to see what it copies (`learn`), and for
+every version on tensors that hold those boxes alone (`load`). So whatever vLLM does to a checkpoint (fusing, splitting
+among ranks, padding, stacking experts) is done by vLLM, and there is no table per model here.
+
+Invariants: learning leaves the live model as it was; the boxes of one tensor are disjoint; a loader that reads an
+element that was not asked for is an error with the model's class and the tensor's name, not a zero.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from posttrain.errors import UserError
+from posttrain.etha.lazy import LazyTensor
+from posttrain.etha.slices import Box, Want
+
+
+class Spec(Protocol):
+    """A tensor as the trainer has it: its whole shape, and its dtype by name ("bfloat16")."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+
+def learn(model: nn.Module, specs: Mapping[str, Spec]) -> tuple[Want, ...]:
+    """What this rank's `model` (of vLLM) loads of the tensors `specs`, which go by their Hugging Face names.
+
+    In the format of the parameter, or in the tensor's own where that is enough to make the parameter's of. Sorted by
+    name and box. Raises UserError where a loader does what cannot be followed, and where `specs` lacks a tensor.
+    """
+    access = _Learning(type(model).__name__)
+    with _as_before_loading(model), torch.no_grad():
+        model.load_weights(_lazy(access, specs))  # type: ignore[operator]
+    return tuple(want for name in sorted(access.wanted) for want in access.wants(name, dtype(specs[name].dtype)))
+
+
+def load(model: nn.Module, specs: Mapping[str, Spec], staged: Mapping[Want, torch.Tensor]) -> None:
+    """Run `model.load_weights` on `staged`, which has the elements of each want in the shape of its box.
+
+    The caller brackets this by vLLM's reloading (`initialize_layerwise_reload`, `finalize_layerwise_reload`) where the
+    model is live. The tensors of `staged` are read until the bracket is closed.
+    """
+    held = {name: specs[name] for name in dict.fromkeys(want.name for want in staged)}
+    with torch.no_grad():
+        model.load_weights(_lazy(_Loading(type(model).__name__, staged), held))  # type: ignore[operator]
+
+
+def dtype(name: str) -> torch.dtype:
+    """The dtype of this name. Raises UserError where torch has none."""
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise UserError("is no dtype of torch", field="dtype", value=name, remedy="write bfloat16, float32, …")
+    return found
+
+
+class _Learning:
+    def __init__(self, who: str):
+        self.who = who
+        self.wanted: dict[str, list[tuple[tuple[torch.dtype, ...], Box]]] = defaultdict(list)
+
+    def copied(self, source: LazyTensor, target: torch.Tensor) -> None:
+        source.need((target.dtype,))
+
+    def item(self, source: LazyTensor) -> Any:
+        source.need(())
+        return torch.zeros((), dtype=source.dtype).item()  # what it is does not matter: loading runs the loader anew
+
+    def want(self, name: str, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        self.wanted[name].append((dtypes, box))
+
+    def read(self, name: str, box: Box) -> torch.Tensor:
+        raise NotImplementedError  # nothing is read while learning
+
+    def wants(self, name: str, stored: torch.dtype) -> list[Want]:
+        """The boxes wanted of `name` without overlap, joined where they touch."""
+        formats = {_carried(stored, made) for made, _ in dict.fromkeys(self.wanted[name])}
+        # Where parameters of several dtypes are made of one tensor, all are made of what the source has.
+        sent = formats.pop() if len(formats) == 1 else stored
+        return [Want(name, box, str(sent).removeprefix("torch.")) for box in union(box for _, box in self.wanted[name])]
+
+
+class _Loading:
+    def __init__(self, who: str, staged: Mapping[Want, torch.Tensor]):
+        self.who = who
+        self._held: dict[str, list[tuple[Box, torch.Tensor]]] = defaultdict(list)
+        for want, tensor in staged.items():
+            self._held[want.name].append((want.box, tensor))
+
+    def copied(self, source: LazyTensor, target: torch.Tensor) -> None:
+        if not target.is_meta:  # on meta vLLM only counts what will be copied later
+            target.copy_(source.elements())
+
+    def item(self, source: LazyTensor) -> Any:
+        return source.elements().item()
+
+    def want(self, name: str, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
+        raise NotImplementedError  # nothing more is asked for while loading
+
+    def read(self, name: str, box: Box) -> torch.Tensor:
+        held = self._held[name]
+        met = [(part, mine, tensor) for mine, tensor in held if (part := box.meet(mine)) is not None]
+        if sum(part.numel for part, _, _ in met) != box.numel:
+            raise UserError(
+                f"{self.who} loads {name}[{_text(box)}], of which this rank had not asked for all",
+                remedy="its loading depends on something that changed since it was learned: start the engine anew",
+            )
+        if len(met) == 1:
+            _, mine, tensor = met[0]
+            return tensor[box.within(mine).index()]
+        made = torch.empty(box.shape, dtype=met[0][2].dtype)
+        for part, mine, tensor in met:
+            made[part.within(box).index()] = tensor[part.within(mine).index()]
+        return made
+
+
+def union(boxes: Iterable[Box]) -> list[Box]:
+    """Disjoint boxes with the elements of `boxes`, sorted, joined where two share a whole side."""
+    disjoint: list[Box] = []
+    for box in sorted(set(boxes), key=lambda box: (-box.numel, box)):
+        rest = [box]
+        for taken in disjoint:
+            rest = [piece for each in rest for piece in _without(each, taken)]
+        disjoint += rest
+    before = 0
+    while len(disjoint) != before:
+        before = len(disjoint)
+        for dim in range(len(disjoint[0].start) if disjoint else 0):
+            disjoint = _join(disjoint, dim)
+    return sorted(disjoint)
+
+
+def _without(box: Box, taken: Box) -> list[Box]:
+    """`box` less `taken`, in at most two boxes for each dimension."""
+    if (both := box.meet(taken)) is None:
+        return [box]
+    rest = []
+    start, stop = list(box.start), list(box.stop)
+    for dim in range(len(start)):
+        for low, high in ((start[dim], both.start[dim]), (both.stop[dim], stop[dim])):
+            if low < high:
+                rest.append(Box(tuple(_with(start, dim, low)), tuple(_with(stop, dim, high))))
+        start[dim], stop[dim] = both.start[dim], both.stop[dim]
+    return rest
+
+
+def _join(boxes: list[Box], dim: int) -> list[Box]:
+    """Boxes that touch along `dim` and are alike in every other dimension, as one."""
+    joined: list[Box] = []
+    others = lambda box: (*_with(list(box.start), dim, 0), *_with(list(box.stop), dim, 0))  # noqa: E731
+    for box in sorted(boxes, key=lambda box: (others(box), box.start[dim])):
+        if joined and others(joined[-1]) == others(box) and joined[-1].stop[dim] == box.start[dim]:
+            joined[-1] = Box(joined[-1].start, box.stop)
+        else:
+            joined.append(box)
+    return joined
+
+
+def _with(numbers: list[int], dim: int, number: int) -> list[int]:
+    return [*numbers[:dim], number, *numbers[dim + 1 :]]
+
+
+def _text(box: Box) -> str:
+    return ", ".join(f"{a}:{b}" for a, b in zip(*box, strict=True))
+
+
+def _lazy(access: _Learning | _Loading, specs: Mapping[str, Spec]) -> Iterator[tuple[str, torch.Tensor]]:
+    return ((name, LazyTensor.of(access, name, spec.shape, dtype(spec.dtype))) for name, spec in specs.items())
+
+
+def _carried(stored: torch.dtype, made: tuple[torch.dtype, ...]) -> torch.dtype:
+    """What `stored` is sent as, if it is then converted to each of `made` in turn.
+
+    The first conversion that loses something is the source's to do: that makes fewer bytes, or as many. Later ones are
+    done where the weights are loaded, as they would be from a checkpoint, so that nothing is rounded otherwise.
+    """
+    return next((kind for kind in made if not _holds(kind, stored)), stored)
+
+
+def _holds(kind: torch.dtype, other: torch.dtype) -> bool:
+    """Whether every value of `other` is one of `kind`."""
+    if kind == other:
+        return True
+    if kind.is_floating_point and other.is_floating_point:
+        a, b = torch.finfo(kind), torch.finfo(other)
+        return a.eps <= b.eps and a.max >= b.max and a.tiny * a.eps <= b.tiny * b.eps
+    return torch.promote_types(kind, other) == kind and not kind.is_floating_point
+
+
+@contextmanager
+def _as_before_loading(model: nn.Module) -> Iterator[None]:
+    """Within, the parameters of `model` are as when it was made, on meta; afterwards all of it is as it was.
+
+    vLLM notes that form of every layer when it makes a model (`record_metadata_for_reloading`). What a loader sets on
+    a module is undone too.
+    """
+    from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO, _get_original_loader
+    from vllm.model_executor.model_loader.reload.meta import (
+        SKIP_MODULES,
+        SKIP_TENSORS,
+        restore_layer_refs,
+        to_meta_tensor,
+    )  # fmt: skip
+
+    kept = [(layer, dict(vars(layer)), _containers(layer)) for layer in model.modules()]
+    try:
+        for layer, _, _ in kept:
+            if layer not in LAYERWISE_INFO or type(layer).__name__ in SKIP_MODULES:
+                continue
+            noted = LAYERWISE_INFO[layer].restore_metadata
+            for own, before in zip((layer._parameters, layer._buffers), noted, strict=True):
+                for name in own.keys() - SKIP_TENSORS:
+                    del own[name]
+                for name in before.keys() - SKIP_TENSORS:
+                    fresh = restore_layer_refs(to_meta_tensor(before[name]), layer)
+                    if "weight_loader" in vars(fresh):  # of a model that was reloaded it counts instead of loading
+                        fresh.weight_loader = _get_original_loader(fresh)
+                    own[name] = fresh
+        yield
+    finally:
+        for layer, attributes, containers in kept:
+            vars(layer).clear()
+            vars(layer).update(attributes)
+            for name, content in containers.items():
+                held = attributes[name]
+                held.clear()
+                held.extend(content) if isinstance(held, list) else held.update(content)
+
+
+def _containers(layer: nn.Module) -> dict[str, Any]:
+    return {name: value.copy() for name, value in vars(layer).items() if isinstance(value, dict | set | list)}
