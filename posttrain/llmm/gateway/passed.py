@@ -23,6 +23,7 @@ from posttrain.llmm.dialects.crossing import Crossing, Kind, convert, fitted_fra
 from posttrain.llmm.gateway.engine import events
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.journal import CallFailed, CallPassed
+from posttrain.llmm.gateway.telemetry import begin_span, end_span
 from posttrain.llmm.gateway.turn import Caller
 from posttrain.llmm.gateway.vendors import Vendor, Vendors
 from posttrain.llmm.ir.stream import Fold, Frame
@@ -66,6 +67,8 @@ class Passed:
     async def deltas(self, *, stream: bool) -> AsyncGenerator[Frame, None]:
         """The frames of the answer; of one that is not streamed an empty one. Raises GatewayError."""
         trajectory, why = self._caller.trajectory, "the client left"
+        run = trajectory.opened.id if trajectory is not None else None
+        span = begin_span(self._model, self.id, self._spoken.name, self.answered_by, run)
         if trajectory is not None:
             trajectory.calls += 1
         try:
@@ -81,6 +84,7 @@ class Passed:
             if why == "the client left":
                 self._vendors.metrics.abandoned.inc()
             self._record(why)
+            end_span(span, self.usage.input, self.usage.output, why)
             for kind, count in (("prompt", self.usage.input), ("sampled", self.usage.output)):
                 self._vendors.metrics.tokens.labels(kind, self.answered_by).inc(count or 0)
             if trajectory is not None:

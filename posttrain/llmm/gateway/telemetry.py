@@ -59,6 +59,27 @@ class Metrics:
 tracer = trace.get_tracer("posttrain.gateway")
 
 
+def begin_span(model: str, call: str, dialect: str, version: str, trajectory: str | None) -> trace.Span:
+    """The span of one call, to be ended by `end_span`."""
+    span = tracer.start_span(f"chat {model}")
+    span.set_attribute("gen_ai.operation.name", "chat")
+    span.set_attribute("gen_ai.request.model", model)
+    span.set_attribute("gen_ai.response.id", call)
+    span.set_attribute("posttrain.dialect", dialect)
+    span.set_attribute("posttrain.version", version)
+    if trajectory is not None:
+        span.set_attribute("posttrain.trajectory", trajectory)
+    return span
+
+
+def end_span(span: trace.Span, prompt_tokens: int | None, sampled_tokens: int | None, failure: str = "") -> None:
+    span.set_attribute("gen_ai.usage.input_tokens", prompt_tokens or 0)
+    span.set_attribute("gen_ai.usage.output_tokens", sampled_tokens or 0)
+    if failure:
+        span.set_status(trace.StatusCode.ERROR, failure)
+    span.end()
+
+
 def export_spans() -> None:
     """Send spans where OTEL_EXPORTER_OTLP_ENDPOINT says; without it nothing is made of them."""
     if not os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):

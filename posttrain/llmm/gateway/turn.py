@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from opentelemetry.trace import Span, StatusCode
 
 from posttrain.errors import UserError
 from posttrain.llmm import ir, trace
@@ -28,7 +27,7 @@ from posttrain.llmm.gateway.journal import CallFailed
 from posttrain.llmm.gateway.limits import KeyLimits
 from posttrain.llmm.gateway.sampling import as_refusal, sampling_parameters
 from posttrain.llmm.gateway.settings import GatewaySettings
-from posttrain.llmm.gateway.telemetry import Metrics, tracer
+from posttrain.llmm.gateway.telemetry import Metrics, begin_span, end_span
 from posttrain.llmm.gateway.trajectories import Responses, Trajectories, Trajectory
 from posttrain.llmm.gateway.versions import Version, Versions, pick
 from posttrain.llmm.ir import stream as flow
@@ -121,8 +120,9 @@ class Turn:
         self._shadow()
         if trajectory is not None:
             trajectory.calls += 1
-        done = False
-        span = self._span()
+        done, why = False, ""
+        run = trajectory.opened.id if trajectory is not None else None
+        span = begin_span(service.settings.model, self.id, self.dialect, self.answered_by, run)
         try:
             pieces = service.engines.generate(
                 self.version, self._plan.ids, self._parameters, request=self.id, affinity=self._affinity,
@@ -142,18 +142,18 @@ class Turn:
             done = True
             yield last
         except GatewayError as problem:
-            self._fail(problem.message)
-            span.set_status(StatusCode.ERROR, problem.message)
-            done = True
+            why, done = problem.message, True
+            self._fail(why)
             raise
         finally:
             if not done:
-                self._fail("the client left")
+                why = "the client left"
+                self._fail(why)
                 service.metrics.abandoned.inc()
             if trajectory is not None:
                 trajectory.calls -= 1
             self._count()
-            self._end(span)
+            end_span(span, self.usage.input, self.usage.output, why)
 
     def _record(self) -> None:
         """The turns of the trajectory that this call was: one for each sample."""
@@ -193,22 +193,6 @@ class Turn:
         if self.first_token is not None:
             metrics.first_token.labels(self.dialect).observe(self.first_token)
         metrics.own_seconds.labels(self.dialect).observe(self.own_seconds)
-
-    def _span(self) -> Span:
-        span = tracer.start_span(f"chat {self._service.settings.model}")
-        span.set_attribute("gen_ai.operation.name", "chat")
-        span.set_attribute("gen_ai.request.model", self._service.settings.model)
-        span.set_attribute("gen_ai.response.id", self.id)
-        span.set_attribute("posttrain.dialect", self.dialect)
-        span.set_attribute("posttrain.version", self.version.name)
-        if self._caller.trajectory is not None:
-            span.set_attribute("posttrain.trajectory", self._caller.trajectory.opened.id)
-        return span
-
-    def _end(self, span: Span) -> None:
-        span.set_attribute("gen_ai.usage.input_tokens", self.usage.input or 0)
-        span.set_attribute("gen_ai.usage.output_tokens", self.usage.output or 0)
-        span.end()
 
     def _shadow(self) -> None:
         """Ask the shadow's version the same, and forget what it says."""
