@@ -122,13 +122,15 @@ class State(Struct, frozen=True):
 
     def goes_on(self) -> bool:
         """Whether the publisher of the version on its way is still there, with the same push."""
-        known = self.versions[self.moving] if self.moving is not None else None
-        group = self.group(known.group) if known else None
-        return bool(known and group) and self.pushes(known.group, self.moving) == known.pushes
+        if self.moving is None:
+            return False
+        known = self.versions[self.moving]
+        return self.pushes(known.group, self.moving) == known.pushes
 
     def pushes(self, group: str, version: int) -> dict[str, int]:
-        """The numbers of a complete group's push of a version that all of it offers."""
-        return {f"{s.group}/{s.rank}": s.report.offers[version] for s in self.group(group) or ()}
+        """The numbers of the push of a version, of those ranks of a complete group that offer it."""
+        there = self.group(group) or ()
+        return {f"{s.group}/{s.rank}": s.report.offers[version] for s in there if version in s.report.offers}
 
     def holds(self, replica: str, version: int) -> bool:
         """Whether it could serve the version without anything being sent."""
