@@ -24,6 +24,8 @@ from posttrain.llmm.ir.origin import Json
 from posttrain.llmm.ir.tokens import Tokens
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from posttrain.lakestream.schemas import StreamSchema
 
 
@@ -253,6 +255,13 @@ def stream_schema() -> StreamSchema:
         pa.field("body", text, nullable=False),  # the line of JSON
     ]
     return StreamSchema("trace", 1, pa.schema(columns))
+
+
+def stream_table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows of ledgers with the stream's schema."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(rows, schema=stream_schema().arrow)
 
 
 def stream_rows(ledger: Iterable[Event]) -> list[dict[str, Any]]:

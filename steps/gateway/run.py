@@ -26,9 +26,11 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
     host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
     check_port(host, config.port)
     export_spans()
-    stream = inputs.stream or settings.stream
-    where = Ref.parse(stream, field="gateway.stream").locate(context.workspace) if stream else ""
-    app = build(settings, model, context.directory, stream=where)
+    stream, ledgers = (
+        Ref.parse(uri, field=f"gateway.{name}").locate(context.workspace) if uri else ""
+        for name, uri in (("stream", inputs.stream or settings.stream), ("ledgers", settings.ledgers))
+    )
+    app = build(settings, model, context.directory, stream=stream, ledgers=ledgers)
     log.info("listening on %s:%d; answers are read as %s", host, config.port, model.format.name)
     serve(app, host=host, port=config.port, drain_seconds=settings.timeouts.drain)
     return Nothing()

@@ -189,10 +189,7 @@ def test_what_is_no_ledger_is_refused_by_its_line(line: bytes, told: str) -> Non
 
 
 def test_ledgers_go_into_a_stream(tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    schema = trace.stream_schema()
-    rows = pa.Table.from_pylist(trace.stream_rows(ledger()), schema=schema.arrow)
+    rows = trace.stream_table(trace.stream_rows(ledger()))
     bodies = "\n".join([*rows["body"].to_pylist(), ""])
     assert list(trace.events(bodies.encode())) == ledger()
     assert rows["trajectory"].unique().to_pylist() == ["t1"]

@@ -33,14 +33,17 @@ from posttrain.llmm.tokens.model import ChatModel
 log = logging.getLogger(__name__)
 
 
-def build(settings: GatewaySettings, model: ChatModel, directory: Path, *, stream: str = "") -> FastAPI:
-    """The application. `directory` takes the journal; `stream` is where the experience goes, resolved.
+def build(
+    settings: GatewaySettings, model: ChatModel, directory: Path, *, stream: str = "", ledgers: str = ""
+) -> FastAPI:
+    """The application. `directory` takes the journal; `stream` is where the experience goes and `ledgers` where the
+    runs' ledgers go, both resolved.
 
     Raises UserError for settings that do not fit the world, and what opening the stream raises.
     """
     metrics, versions = Metrics(), Versions(settings)
     journal = Journal(directory / "journal")
-    keeper = Keeper(journal, stream, settings.name)
+    keeper = Keeper(journal, settings.name, experience=stream, ledgers=ledgers)
     trajectories = Trajectories(settings, model, journal, keeper, metrics)
     access = Access(settings, trajectories, admin_key(settings, directory))
     engines = Engines(

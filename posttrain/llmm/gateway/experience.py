@@ -1,7 +1,7 @@
-"""Ended trajectories to the `experience` stream, each in it exactly once, and to a ledger of its own.
+"""Ended trajectories to the `experience` stream and their ledgers to a stream and a file, each exactly once.
 
-Invariants: trajectories are numbered as they end and appended in that order, the number being the producer's cursor:
-so after a crash the stream itself says which of the journal's files are in it already. One thread appends; several
+Invariants: trajectories are numbered as they end and appended in that order, the number being the producers' cursor:
+so after a crash a stream itself says which of the journal's files are in it already. One thread appends; several
 trajectories that ended meanwhile go into one commit.
 """
 
@@ -12,7 +12,7 @@ import queue
 import threading
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ from posttrain.llmm.gateway.journal import CallFailed, CallPassed, Closed, Entry
 from posttrain.llmm.ir import arrow, climb
 from posttrain.llmm.recording import Note, record
 from posttrain.llmm.tokens.history import Sampled, Taken, rows_of, tokens_of
+
+if TYPE_CHECKING:
+    from posttrain.lakestream import Producer
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -62,17 +65,16 @@ def ledger_of(entries: list[Entry]) -> list[trace.Event]:
 
 
 class Keeper:
-    """Takes closed trajectories to the stream, in a thread; without a `uri` to their ledgers alone.
+    """Takes closed trajectories to the stream `experience` and their ledgers to the stream `ledgers`, in a thread;
+    without those URIs to the ledgers' files alone.
 
     `failure` is what ended it, if something did.
     """
 
-    def __init__(self, journal: Journal, uri: str, name: str):
-        self._journal, self._producer = journal, None
-        if uri:
-            from posttrain.lakestream import EXPERIENCE, Stream
-
-            self._producer = Stream.create(uri, EXPERIENCE).producer(name)
+    def __init__(self, journal: Journal, name: str, *, experience: str = "", ledgers: str = ""):
+        self._journal = journal
+        self._experience = _producer(experience, name, "experience") if experience else None
+        self._ledgers = _producer(ledgers, name, "ledgers") if ledgers else None
         self._queue: queue.SimpleQueue[tuple[int, Path, Future[int]] | None] = queue.SimpleQueue()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="experience", daemon=True)
@@ -80,12 +82,11 @@ class Keeper:
 
     @property
     def cursor(self) -> int:
-        """The number of the last trajectory that is in the stream."""
-        cursor = self._producer.cursor if self._producer is not None else 0
-        return cursor if isinstance(cursor, int) else 0
+        """The number of the last trajectory that is in every stream."""
+        return min((_reached(each) for each in (self._experience, self._ledgers) if each is not None), default=0)
 
     def settle(self, path: Path) -> None:
-        """What is in the stream needs nothing but its ledger."""
+        """What is in the streams needs nothing but its ledger's file."""
         self._journal.settle(path, ledger_of(list(read(path))))
 
     def put(self, number: int, path: Path) -> Future[int]:
@@ -114,15 +115,33 @@ class Keeper:
         try:
             if self.failure is not None:
                 raise self.failure
-            trajectories = [trajectory_of(list(read(path))) for _, path, _ in batch]
-            if self._producer is not None:
-                self._producer.append(arrow.table(trajectories), batch[-1][0])
-            for (_, path, future), trajectory in zip(batch, trajectories, strict=True):
-                self.settle(path)
-                future.set_result(len(trajectory.turns))
+            ended = [(number, list(read(path))) for number, path, _ in batch]
+            if self._experience is not None and (new := _beyond(self._experience, ended)):
+                self._experience.append(arrow.table([trajectory_of(entries) for _, entries in new]), new[-1][0])
+            if self._ledgers is not None and (new := _beyond(self._ledgers, ended)):
+                rows = [row for _, entries in new for row in trace.stream_rows(ledger_of(entries))]
+                self._ledgers.append(trace.stream_table(rows), new[-1][0])
+            for (_, path, future), (_, entries) in zip(batch, ended, strict=True):
+                self._journal.settle(path, ledger_of(entries))
+                future.set_result(sum(isinstance(entry, TurnTaken) for entry in entries))
         except Exception as problem:  # told to whoever waits, and by /health; the journal keeps the trajectories
             log.error("trajectories cannot be kept", exc_info=problem)
             self.failure = problem
             for _, _, future in batch:
                 if not future.done():
                     future.set_exception(problem)
+
+
+def _producer(uri: str, name: str, kind: str) -> Producer:
+    from posttrain.lakestream import EXPERIENCE, Stream
+
+    return Stream.create(uri, EXPERIENCE if kind == "experience" else trace.stream_schema()).producer(name)
+
+
+def _reached(producer: Producer) -> int:
+    return producer.cursor if isinstance(producer.cursor, int) else 0
+
+
+def _beyond(producer: Producer, ended: list[tuple[int, list[Entry]]]) -> list[tuple[int, list[Entry]]]:
+    """Those that are not in its stream: a crash may have come between one stream and the other."""
+    return [(number, entries) for number, entries in ended if number > _reached(producer)]

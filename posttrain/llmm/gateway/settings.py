@@ -104,6 +104,7 @@ class GatewaySettings:
     retries: int = 2  # on other replicas, as long as nothing was streamed
     health_seconds: float = 1.0  # between looks at each replica
     stream: str = ""  # URI of the `experience` stream; empty: finished trajectories stay in the journal
+    ledgers: str = ""  # URI of a stream for the runs' ledgers, a row an event; empty: they are files alone
     log_contents: bool = False  # messages in the log, for debugging
     timeouts: TimeoutSettings = field(default_factory=TimeoutSettings)
 

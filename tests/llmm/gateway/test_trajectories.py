@@ -7,16 +7,20 @@ import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import openai
 import pytest
 
-from posttrain.llmm import trace
+from posttrain.lakestream import Stream
+from posttrain.llmm import ir, trace
+from posttrain.llmm.gateway.experience import Keeper
+from posttrain.llmm.gateway.journal import CallFailed, Closed, Journal, Opened
 from posttrain.llmm.ir import arrow
 from posttrain.llmm.replay import replay
 from tests.llmm.gateway.conftest import ADMIN, CLIENT, Gateway, directory_of, gateway, started
@@ -37,6 +41,10 @@ def converse(served: Gateway, key: str, turns: int, **more: Any) -> list[dict[st
         if said.tool_calls:
             messages.append({"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": f"result {turn}"})
     return messages
+
+
+def stream_of(workspace: Path, name: str) -> list[dict[str, Any]]:
+    return Stream.open(workspace / "lake" / f"{name}.lance").snapshot().to_table().to_pylist()
 
 
 def rows_of(served: Gateway, name: str) -> list[dict[str, Any]]:
@@ -201,7 +209,7 @@ def test_no_key_and_no_message_is_in_what_the_gateway_writes_of_itself(shared: G
 
 
 def test_a_killed_gateway_loses_nothing_that_ended_and_closes_what_was_open(tmp_path: Path):
-    with gateway(tmp_path) as first:
+    with gateway(tmp_path, ledgers="lake/ledgers.lance") as first:
         done, key = first.trajectory("done")
         converse(first, key, 2)
         first.finish(done, reward=1.0)
@@ -219,7 +227,8 @@ def test_a_killed_gateway_loses_nothing_that_ended_and_closes_what_was_open(tmp_
         journal = first.journal() / "open" / f"{left}.jsonl"
         with open(journal, "ab") as cut:  # half a line, as a machine that stops leaves one
             cut.write(b'{"kind": "tu')
-        settings = {"versions": [{"name": "main", "replicas": first.engines, "policy": 7}]}
+        versions = [{"name": "main", "replicas": first.engines, "policy": 7}]
+        settings = {"versions": versions, "ledgers": "lake/ledgers.lance"}
         with started(tmp_path, "qwen2_5", settings) as (url, _):
             second = Gateway(url, tmp_path, first.engines)
             name, key = second.trajectory("after")
@@ -227,11 +236,40 @@ def test_a_killed_gateway_loses_nothing_that_ended_and_closes_what_was_open(tmp_
             second.finish(name)  # in the stream after all that ended before it
             rows = second.rows()
             again = second.finish(left)
+            ledgers = stream_of(tmp_path, "ledgers")
     assert again["status"] == "interrupted"
     assert [row["status"] for row in rows if row["task"] == "done"] == ["finished"]
     assert [row["status"] for row in rows if row["task"] == "left"] == ["aborted"]  # the stream's word for it
     assert sum(next(r for r in rows if r["task"] == "left")["loss_mask"]) > 0
+    starts = [row["trajectory"] for row in ledgers if row["event"] == "started"]
+    assert len(starts) == len(set(starts)) == 23 and {done, left, name} < set(starts)
     assert not list((first.journal() / "open").iterdir()) and not list((first.journal() / "closed").iterdir())
+
+
+def test_a_crash_between_the_two_streams_leaves_neither_with_a_run_twice(tmp_path: Path):
+    experience, ledgers, asked = str(tmp_path / "experience"), str(tmp_path / "ledgers"), ir.Call(id="c")
+    journal = Journal(tmp_path / "journal")
+    for number in (1, 2):
+        journal.write(f"t{number}", Opened(id=f"t{number}", task="t", group="t", key="", started=1.0))
+        journal.write(
+            f"t{number}",
+            CallFailed(call=msgspec.structs.replace(asked, request=ir.ChatRequest(messages=())), error="e"),
+        )
+    paths = [journal.close(f"t{n}", Closed(status="failed", at=2.0), n) for n in (1, 2)]
+    half = Keeper(Journal(tmp_path / "journal"), "g", experience=experience)
+    half._append([(1, paths[0], Future())])
+    half.close()
+    (tmp_path / "journal" / "settled" / "t1.jsonl").rename(paths[0])  # as it stood before the crash
+    whole = Keeper(journal, "g", experience=experience, ledgers=ledgers)
+    assert whole.cursor == 0
+    for number, path in enumerate(paths, 1):
+        whole.put(number, path).result(60)
+    whole.close()
+    assert whole.cursor == 2 and whole.failure is None
+    starts = [
+        row["trajectory"] for row in Stream.open(ledgers).snapshot().to_table().to_pylist() if row["event"] == "started"
+    ]
+    assert starts == ["t1", "t2"]
 
 
 def _end(served: Gateway, name: str) -> None:
