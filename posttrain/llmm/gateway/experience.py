@@ -18,6 +18,7 @@ import msgspec
 
 from posttrain.llmm import ir, trace
 from posttrain.llmm.gateway.journal import CallFailed, CallPassed, Closed, Entry, Journal, Opened, TurnTaken, read
+from posttrain.llmm.gateway.origins import with_origins
 from posttrain.llmm.ir import arrow, climb
 from posttrain.llmm.recording import Note, record
 from posttrain.llmm.tokens.history import Sampled, Taken, rows_of, tokens_of
@@ -40,7 +41,9 @@ def trajectory_of(entries: list[Entry], *, every_turn: bool = False) -> ir.Traje
         tokens = {index: tokens_of(facts, index) for index in range(len(facts))}
     else:
         tokens = {row.turns[-1]: row.tokens for row in rows_of(facts)}
-    turns = tuple(msgspec.structs.replace(t.turn, tokens=tokens.get(index)) for index, t in enumerate(taken))
+    turns = tuple(
+        msgspec.structs.replace(turn, tokens=tokens.get(index)) for index, turn in enumerate(with_origins(taken))
+    )
     return ir.Trajectory(
         id=opened.id, turns=turns, task=opened.task, group=opened.group, started=opened.started,
         seconds=closed.at - opened.started,

@@ -70,6 +70,15 @@ def test_twenty_turns_are_one_row_with_the_ids_that_the_engine_saw(shared: Gatew
     assert [v["version"] for v in row["policy_versions"]] == [7] * 20
     lived = arrow.trajectory(row)
     assert [turn.parent for turn in lived.turns] == [None, *range(19)] and all(turn.said for turn in lived.turns)
+    for turn in lived.turns:
+        assert turn.said is not None
+        for message in (*turn.seen, turn.said.message):
+            origin, [part] = message.origin, message.parts
+            assert origin is not None and origin.span is not None
+            assert (origin.turn, origin.call, origin.trainable) == (turn.index, turn.call.id, origin.author == "policy")
+            written = model("qwen2_5").codec.decode(row["tokens"][slice(*origin.span)])
+            result = part.content[0] if isinstance(part, ir.ToolResult) else part
+            assert (result.text if isinstance(result, ir.Text) else '"add"') in written
 
 
 def test_the_ledger_of_a_run_replays_without_a_difference(shared: Gateway):
