@@ -32,20 +32,21 @@ class Balance:
         for candidates, near, local in self._by_host(holders, destinations):
             ranks = np.array([holders[candidate].rank for candidate in candidates])
             count = min(len(candidates), len(near))
-            each = nbytes * len(near) / count
-            if len(candidates) == 1:
-                self._give(ranks, np.array([tensors]), each, local)
-                yield near, np.full(tensors, candidates[0])
-                continue
-            shares = _shares(self._busy(ranks) * self.topology.port, each, tensors * count)
-            self._give(ranks, shares, each, local)
-            # All turns of one holder lie evenly among those of the others, so that parts of one tensor differ in it.
+            shares = np.array([tensors])
+            if len(candidates) > 1:
+                each = nbytes * len(near) / count
+                shares = _shares(self._busy(ranks) * self.topology.port, each, tensors * count)
+            # All turns of one holder lie evenly among those of the others, so that parts of one tensor differ in it;
+            # and as some parts may have a destination more, each holder has each part in turn.
             turns = np.concatenate([(np.arange(share) + 0.5) / share for share in shares.tolist() if share])
-            order = np.repeat(np.array(candidates), shares)[np.argsort(turns, kind="stable")].reshape(tensors, count)
+            order = np.repeat(np.arange(len(ranks)), shares)[np.argsort(turns, kind="stable")].reshape(tensors, count)
             size, larger = divmod(len(near), count)
             for number in range(count):
                 low = number * size + min(number, larger)
-                yield near[low : low + size + (number < larger)], order[:, number]
+                part = near[low : low + size + (number < larger)]
+                chosen = order[np.arange(tensors), (np.arange(tensors) + number) % count]
+                self._give(ranks[chosen], nbytes * len(part), local)
+                yield part, np.array(candidates)[chosen]
 
     def _by_host(
         self, holders: Sequence[Holder], destinations: tuple[int, ...]
@@ -69,10 +70,10 @@ class Balance:
         hosts = self.source_host[ranks]
         return np.maximum(self.ports[ranks] / self.topology.port, self.uplinks[hosts] / self.uplink_rate[hosts])
 
-    def _give(self, ranks: np.ndarray, shares: np.ndarray, each: float, local: bool) -> None:
-        np.add.at(self.ports, ranks, shares * each)
+    def _give(self, ranks: np.ndarray, nbytes: int, local: bool) -> None:
+        np.add.at(self.ports, ranks, nbytes)
         if not local:
-            np.add.at(self.uplinks, self.source_host[ranks], shares * each)
+            np.add.at(self.uplinks, self.source_host[ranks], nbytes)
 
 
 def _shares(loads: np.ndarray, each: float, count: int) -> np.ndarray:

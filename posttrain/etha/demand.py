@@ -1,4 +1,4 @@
-"""Wants and holdings of all ranks, gathered by what is equal among them: replicas want the same, layers are held alike."""
+"""Wants and holdings of all ranks, gathered by what is equal: replicas want the same, layers are held alike."""
 
 from __future__ import annotations
 

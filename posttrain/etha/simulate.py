@@ -1,9 +1,9 @@
 """How long a plan takes on a topology: each way and each rank has so much to do, and the busiest decides.
 
 The stages (gather and convert, send, load) overlap from bucket to bucket, so a push lasts as long as its busiest
-resource is busy, and besides as long as one bucket needs to pass the other stages. A resource is a rank's work, the work
-of all ranks on a host shared by its processors, a port, an uplink or a host's own link. What queues cost beyond that is
-not modelled: the order of a plan spreads the work of every source over all of its time.
+resource is busy, and besides as long as one bucket needs to pass the other stages. A resource is a rank's work, the
+work of all ranks on a host shared by its processors, a port, an uplink or a host's own link. What queues cost beyond
+that is not modelled: the order of a plan spreads the work of every source over all of its time.
 """
 
 from __future__ import annotations

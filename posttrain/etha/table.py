@@ -1,8 +1,8 @@
 """The table of a plan: a row for each transfer, packed into buckets.
 
 Tensors of one shape, dtype, layout and demand (the experts of all layers, say) are worked out once, and their rows are
-made together. Invariants: the rows of a bucket follow each other, have one source and one group of destinations, and lie
-in it in that order without gaps.
+made together. Invariants: the rows of a bucket follow each other, have one source and one group of destinations, and
+lie in it in that order without gaps.
 """
 
 from __future__ import annotations
