@@ -1,8 +1,8 @@
 """One member's place at the coordinator: joins, is heard of before its lease ends, says what has changed, obeys.
 
 Invariants: orders are obeyed one after the other, in the order in which they were given; a member that was believed
-lost joins anew under another epoch, and whatever belonged to the old one is dropped first; a coordinator that is away
-is waited for, since nothing that is served depends on it.
+lost joins anew under another epoch, and whatever belonged to the old one is dropped first; one whose place another
+process has taken ends; a coordinator that is away is waited for, since nothing that is served depends on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from posttrain.service_client import ServiceAway, ServiceError
 
 log = logging.getLogger(__name__)
 Told = SourceTold | RankTold
-GONE = 410
+_GONE, _REPLACED = 410, 409
 
 
 class Membership:
@@ -31,6 +31,7 @@ class Membership:
     ):  # fmt: skip
         self._name, self._join, self._beat, self._leave = name, join, beat, leave
         self._obey, self._drop = obey, drop
+        self.replaced = False
         self._stopping, self._changed = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=target, name=f"{name}-{what}", daemon=True)
@@ -64,7 +65,12 @@ class Membership:
             except ServiceError as refused:
                 if self._stopping.is_set():
                     return
-                if refused.status == GONE:
+                if refused.status == _REPLACED:
+                    log.error("%s: %s", self._name, refused)
+                    self.replaced = True
+                    self._drop()
+                    return
+                if refused.status == _GONE:
                     seen = ""
                     self._rejoin()
                 else:

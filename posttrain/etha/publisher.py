@@ -106,6 +106,8 @@ class Publisher:
         finally:
             if self._keep == 0 or not decided:
                 self.withdraw(version)
+        if self._membership.replaced:
+            raise PushFailed("another process publishes in the place of this one", field="rank", value=self._key)
         if not decided:
             why = outcome.reason or f"was not decided within {timeout:g} s"
             raise PushFailed(f"did not get through: {why}", field="version", value=version)
@@ -159,7 +161,7 @@ class Publisher:
 
         deadline = time.monotonic() + timeout
         with self._lock:
-            while not settled() and (left := deadline - time.monotonic()) > 0:
+            while not settled() and not self._membership.replaced and (left := deadline - time.monotonic()) > 0:
                 self._lock.wait(left)
             return self._outcomes.get(version, Outcome("waiting"))
 

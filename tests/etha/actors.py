@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -41,20 +43,15 @@ def run_source(
     orders: Connection, url: str, placed: Shapes, aliases: Mapping[str, str], rank: int, ranks: int,
     transport: str, at: str, options: dict[str, Any],
 ) -> None:  # fmt: skip
-    """Obeys (method, arguments) of `orders`: push(version), …; answers with what came of it."""
+    """Pushes the versions that `orders` name, and answers with what came of it."""
     whole = describe(placed, ranks, aliases)
     layout = SourceLayout(whole.specs, (whole.ranks[rank],), whole.aliases)
     tensors = {n: t.clone() for n, t in locals_of(weights(placed, 0), placed, ranks)[rank].items()}
-    publisher = Publisher(
-        url, layout, tensors, rank=rank, ranks=ranks, transport=Stopping(named(transport), at, orders), **options
-    )
+    stopping = Stopping(named(transport), at, orders)
+    publisher = Publisher(url, layout, tensors, rank=rank, ranks=ranks, transport=stopping, **options)
     publisher.start()
     orders.send("ready")
-    while True:
-        try:
-            what, version = orders.recv()
-        except EOFError:
-            return
+    for what, version in stopping.orders():
         for name, local in locals_of(weights(placed, version), placed, ranks)[rank].items():
             tensors[name].copy_(local)
         try:
@@ -84,7 +81,8 @@ def run_rank(
     )
     receiver.start()
     orders.send("ready")
-    orders.poll(None)
+    for _ in stopping.orders():
+        pass
 
 
 def same(tensor: Tensor, want: Want, whole: Tensor) -> bool:
@@ -95,19 +93,41 @@ def same(tensor: Tensor, want: Want, whole: Tensor) -> bool:
 
 class Stopping(Transport):
     """A transport that says where it is and goes no further at one place, for a test to kill its process there, or
-    that damages a bucket on its way (`at` is "damage" or "damage always")."""
+    that damages a bucket on its way (at the places "damage" and "damage always")."""
 
-    def __init__(self, inner: Transport, place: str, orders: Connection):
-        self._inner, self._place, self._orders = inner, place, orders
-        self.name, self.family = inner.name, inner.family
+    def __init__(self, inner: Transport, place: str, connection: Connection):
+        self._inner, self._place, self._connection = inner, place, connection
+        self.name, self.family, self.device = inner.name, inner.family, inner.device
         self._damaged = self._flushed = 0
+        self._may_go_on = threading.Event()
+        self._orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def orders(self) -> Iterator[Any]:
+        """What the test asks for, until it ends."""
+        yield from iter(self._orders.get, None)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                order = self._connection.recv()
+            except EOFError:
+                self._orders.put(None)
+                return
+            if order[0] == "stop at":
+                self._place, self._flushed = order[1], 0
+                self._may_go_on.clear()
+                self._connection.send("will stop")
+            elif order[0] == "go on":
+                self._may_go_on.set()
+            else:
+                self._orders.put(order)
 
     def at(self, place: str) -> None:
         if place == self._place:
             self._place = ""
-            self._orders.send(("at", place))
-            while self._orders.recv() != "go on":
-                pass
+            self._connection.send(("at", place))
+            self._may_go_on.wait()
 
     def window(self, nbytes: int) -> Window:
         self.at("window")

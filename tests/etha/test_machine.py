@@ -1,4 +1,4 @@
-"""The laws of versions, over any order of events: members that come, die and come back, transfers that break, roll backs.
+"""The laws of versions, over any order of events: members that come, die and return, transfers that break, roll backs.
 
 The machine is driven as members would: each does some of what its orders say, or nothing, or fails. What an engine
 holds is kept beside it, as the engine's own truth, with the ranks of a replica apart.
@@ -127,6 +127,7 @@ class Versions(RuleBasedStateMachine):
         report = SourceReport(self.sequence, dict(self.offers[rank]), dict(self.sent[rank]), {})
         if self.tell(machine.SourceSays(key, self.epochs[key], report)):
             return
+        assert key not in self.state.sources
         # Fenced: it joins again, with what it has.
         self.tell(machine.SourceJoins("trainer", rank, SOURCES, f"layout {rank}"))
         self.epochs[key] = self.state.sources[key].epoch

@@ -44,6 +44,10 @@ class Actor:
         assert self.orders is not None
         self.orders.send(order)
 
+    def stop_at(self, place: str) -> None:
+        self.tell("stop at", place)
+        assert self.hears() == "will stop"
+
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         assert self.process.pid is not None
         os.kill(self.process.pid, how)
@@ -144,10 +148,11 @@ class World:
         return next(view for view in self.versions().replicas if view.replica == name)
 
     def wait_serving(self, name: str, version: int) -> None:
-        wait_until(
-            lambda: (v := self.view(name)).traffic and v.version == version, f"{name} does not serve {version}", SECONDS,
-            every=0.05,
-        )  # fmt: skip
+        def serves() -> bool:
+            view = self.view(name)
+            return view.traffic and view.version == version
+
+        wait_until(serves, f"{name} does not serve {version}", SECONDS, every=0.05)
 
     @property
     def _url(self) -> str:

@@ -129,14 +129,14 @@ def _take(state: State, event: Event, now: float, settings: CoordinatorSettings)
         case SourceSays(key, epoch, report):
             member = state.sources.get(key)
             if member is None or member.epoch != epoch:
-                raise _fenced(key, epoch)
+                raise _fenced(key, epoch, replaced=member is not None)
             if report.sequence > member.report.sequence:
                 state = replace(state, sources={**state.sources, key: replace(member, report=report)})
             return _heard(state, "sources", key, now, settings)
         case RankSays(key, epoch, report):
             its = state.ranks.get(key)
             if its is None or its.epoch != epoch:
-                raise _fenced(key, epoch)
+                raise _fenced(key, epoch, replaced=its is not None)
             if report.sequence > its.report.sequence:
                 state = replace(state, ranks={**state.ranks, key: replace(its, report=report)})
             return _heard(state, "ranks", key, now, settings)
@@ -195,7 +195,9 @@ def _roll_back(state: State, version: int, now: float) -> State:
     return replace(state, moving=version, versions=moved)
 
 
-def _fenced(key: str, epoch: int) -> Refused:
+def _fenced(key: str, epoch: int, *, replaced: bool) -> Refused:
+    if replaced:
+        return Refused(409, f"another process has taken the place of {key}")
     return Refused(410, f"{key} of epoch {epoch} is no member any more; it must join again")
 
 
