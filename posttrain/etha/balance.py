@@ -21,6 +21,7 @@ class Balance:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.source_host = np.array(topology.sources, dtype=np.int64)
+        self.hosts: dict[tuple[int, ...], set[int]] = {}
         self.ports = np.zeros(len(topology.sources))
         self.uplinks = np.zeros(len(topology.hosts))
         self.uplink_rate = np.array([host.uplink for host in topology.hosts])
@@ -55,15 +56,21 @@ class Balance:
         on_host: dict[int, list[int]] = {}
         for number, holder in enumerate(holders):
             on_host.setdefault(self.topology.sources[holder.rank], []).append(number)
+        hosts = self._hosts_of(destinations)
+        if not hosts & on_host.keys() or (len(holders) == 1 and len(hosts) > 1):  # one bucket for all
+            yield list(range(len(holders))), destinations, False
+            return
         near: dict[int, list[int]] = {}
         for rank in destinations:
             host = self.topology.destinations[rank]
             near.setdefault(host if host in on_host else -1, []).append(rank)
-        if len(holders) == 1 and len(near) > 1:  # one bucket for all, if there is no choice
-            yield [0], destinations, False
-            return
         for host, ranks in near.items():
             yield on_host.get(host, list(range(len(holders)))), tuple(ranks), host >= 0
+
+    def _hosts_of(self, destinations: tuple[int, ...]) -> set[int]:
+        if destinations not in self.hosts:
+            self.hosts[destinations] = {self.topology.destinations[rank] for rank in destinations}
+        return self.hosts[destinations]
 
     def _busy(self, ranks: np.ndarray) -> np.ndarray:
         """Seconds until each has sent what it was given, by its own port or by its host's uplink."""

@@ -165,7 +165,7 @@ def _edges(plan: Plan, topology: Topology, place: np.ndarray) -> _Edges:
         members, host = table.groups[group], topology.sources[source]
         if (group, host) not in trees:
             above = relay.parents(plan.way, host, members, topology)
-            depth = max(depth, relay.depth(above, members))
+            depth = max(depth, 1 if plan.way == "direct" else relay.depth(above, members))
             trees[group, host] = np.array(above), np.array(members) + first
         parents, ranks = trees[group, host]
         senders.append(np.where(parents == relay.DIRECT, source, parents + first))
