@@ -20,6 +20,7 @@ from posttrain.llmm import ir
 from posttrain.llmm.tokens.parsers import Call, Parsed, ReasoningDelta, TextDelta
 
 JSON = dict[str, Any]
+_ELSEWHERE = "additional_tools"  # an item of Codex's that gives tools: they are the request's
 FREE: JSON = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 _ID_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
@@ -56,6 +57,8 @@ def template_messages(
     names: dict[str, str] = {}
     read = _Reader(name_media, [])
     for index, message in enumerate(request.messages):
+        if message.parts and all(isinstance(p, ir.Opaque) and p.type == _ELSEWHERE for p in message.parts):
+            continue
         if message.role == "tool":
             made += [(result, index) for result in _results(message, names, index, read)]
         elif message.role == "assistant":

@@ -2,7 +2,7 @@
 
     npm install @openai/codex @anthropic-ai/claude-code && PATH=$PWD/node_modules/.bin:$PATH pytest …
 
-Where they are not installed their recorded requests stand in for them (`tests/llmm/dialects/test_sessions.py`).
+Where they are not installed their recorded requests stand in for them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from posttrain.llmm import trace
 from posttrain.llmm.replay import replay
+from tests.llmm.dialects.test_sessions import recorded
 from tests.llmm.gateway.conftest import Gateway, gateway
 from tests.llmm.gateway.test_clients import script
 
@@ -66,6 +68,23 @@ def ended(served: Gateway, name: str) -> tuple[Any, list[trace.Event]]:
     ledger = trace.read(served.journal() / "traces" / f"{name}.jsonl")
     assert replay(ledger) is None
     return told, ledger
+
+
+@pytest.mark.parametrize("agent", ["codex", "claude_code"])
+def test_what_an_agent_once_sent_is_answered(roomy: Gateway, agent: str) -> None:
+    """The first request of each, run headless; long texts are cut."""
+    asked = recorded(agent)
+    name, key = roomy.trajectory(agent)
+    headers = {k: v for k, v in asked["headers"].items() if k.lower() != "accept-encoding"}
+    with httpx.stream(
+        "POST", roomy.url + asked["path"], json=asked["body"], headers=headers | {"authorization": f"Bearer {key}"}
+    ) as answer:
+        events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: {")]
+    assert answer.status_code == 200
+    assert events[-1]["type"] in ("response.completed", "message_stop")
+    _, ledger = ended(roomy, name)
+    [call] = [event for event in ledger if isinstance(event, trace.Asked)]
+    assert call.request == asked["body"]
 
 
 @needs("codex", "@openai/codex")

@@ -210,6 +210,12 @@ def test_only_an_answer_that_the_engine_ended_is_whole():
     assert not made.whole
 
 
+def test_an_engine_that_never_tells_usage_is_counted_by_its_ids():
+    """Some servers send none with a stream, some none when it is cut off."""
+    response, made = answered(request(n=2), [[piece([1, 2]), piece([3], 1)], [piece([4], finish="length")]])
+    assert response.usage == made.usage == ir.Usage(input=5, output=4, total=9)
+
+
 def test_several_declared_ends_are_no_text():
     two = frozenset([*END, *QWEN.codec.encode("<|endoftext|>")])
     several = model("qwen2_5").__class__(QWEN.codec, QWEN.template, QWEN.format, two, 4096)

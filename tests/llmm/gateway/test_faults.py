@@ -56,7 +56,16 @@ def test_two_engines_with_one_killed(tmp_path: Path):
         assert ask(served, script("a @hang"), stream=True).text.count("took too long") == 1
         assert ask(served, script("a @hang")).status_code == 504
 
-        served.processes[1].send_signal(signal.SIGKILL)
+        served.admin("PUT", "/engines", {"url": served.engines[1], "draining": True})
+        slow = {"model": "m", "stream": True, "messages": [{"role": "user", "content": script("one two three @slow")}]}
+        with httpx.stream("POST", served.url + "/v1/chat/completions", json=slow, headers=HEADERS) as answer:
+            lines = answer.iter_lines()
+            while '"content"' not in next(lines):
+                pass
+            served.processes[1].send_signal(signal.SIGKILL)
+            rest = "".join(lines)
+        assert "lost in the middle" in rest and "[DONE]" not in rest
+        served.admin("PUT", "/engines", {"url": served.engines[1], "draining": False})
         assert [ask(served, text).status_code for text in texts] == [200] * 12
         time.sleep(0.5)
         shown = served.admin("GET", "/versions")["main"]["replicas"]
