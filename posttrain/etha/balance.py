@@ -36,7 +36,7 @@ class Balance:
             shares = np.array([tensors])
             if len(candidates) > 1:
                 each = nbytes * len(near) / count
-                shares = _shares(self._busy(ranks) * self.topology.port, each, tensors * count)
+                shares = self._shares(ranks, each, tensors * count, local)
             # All turns of one holder lie evenly among those of the others, so that parts of one tensor differ in it;
             # and as some parts may have a destination more, each holder has each part in turn.
             turns = np.concatenate([(np.arange(share) + 0.5) / share for share in shares.tolist() if share])
@@ -72,10 +72,35 @@ class Balance:
             self.hosts[destinations] = {self.topology.destinations[rank] for rank in destinations}
         return self.hosts[destinations]
 
-    def _busy(self, ranks: np.ndarray) -> np.ndarray:
-        """Seconds until each has sent what it was given, by its own port or by its host's uplink."""
-        hosts = self.source_host[ranks]
-        return np.maximum(self.ports[ranks] / self.topology.port, self.uplinks[hosts] / self.uplink_rate[hosts])
+    def _shares(self, ranks: np.ndarray, each: float, count: int, local: bool) -> np.ndarray:
+        """How many of `count` units of `each` bytes these sources get, so that what is done last is done soonest."""
+        loads = self.ports[ranks]
+        shares = _level(loads, each, count)
+        if local:
+            return shares
+        hosts, inverse = np.unique(self.source_host[ranks], return_inverse=True)
+        rates, crossed = self.uplink_rate[hosts], self.uplinks[hosts]
+        last = (loads + shares * each)[shares > 0].max() / self.topology.port
+        if ((crossed + np.bincount(inverse, shares * each)) / rates).max() <= last + each / self.topology.port:
+            return shares
+
+        def room(seconds: float) -> np.ndarray:
+            """Bytes that each host can still send until then."""
+            of_ports = np.bincount(inverse, np.maximum(self.topology.port * seconds - loads, 0))
+            return np.minimum(of_ports, np.maximum(rates * seconds - crossed, 0))
+
+        low, high = 0.0, ((crossed.max() + loads.max() + count * each) / min(rates.min(), self.topology.port))
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if room(middle).sum() >= count * each else (middle, high)
+        of_hosts = (room(high) // each).astype(np.int64)
+        while of_hosts.sum() < count:
+            of_hosts[np.argmin((crossed + (of_hosts + 1) * each) / rates)] += 1
+        while of_hosts.sum() > count:
+            of_hosts[np.argmax(of_hosts)] -= 1
+        for host, units in enumerate(of_hosts.tolist()):
+            shares[inverse == host] = _level(loads[inverse == host], each, units)
+        return shares
 
     def _give(self, ranks: np.ndarray, nbytes: int, local: bool) -> None:
         np.add.at(self.ports, ranks, nbytes)
@@ -83,7 +108,7 @@ class Balance:
             np.add.at(self.uplinks, self.source_host[ranks], nbytes)
 
 
-def _shares(loads: np.ndarray, each: float, count: int) -> np.ndarray:
+def _level(loads: np.ndarray, each: float, count: int) -> np.ndarray:
     """How many of `count` units of `each` bytes the bearers of these loads get, so that the highest is lowest."""
     order = np.argsort(loads, kind="stable")
     sorted_loads = loads[order]

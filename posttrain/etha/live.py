@@ -118,7 +118,7 @@ def _local(name: str, tensor: Tensor, by: Maker | None) -> tuple[Tensor, tuple[P
     shape = tuple(tensor.shape)
     if not isinstance(tensor, DTensor):
         return tensor.detach(), pieces(name, shape, (), (), ())
-    local, mesh = tensor.detach().to_local(), tensor.device_mesh
+    local, mesh = tensor.to_local().detach(), tensor.device_mesh
     place = mesh.get_coordinate()
     its = () if place is None else pieces(name, shape, tuple(mesh.shape), place, tensor.placements, by)
     says = sum(piece.box.numel for piece in its)

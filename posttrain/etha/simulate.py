@@ -62,7 +62,7 @@ class _Load:
         return f"source {rank}" if rank < self.first_destination else f"destination {rank - self.first_destination}"
 
     def bytes_by_link(self) -> dict[str, int]:
-        found = {}
+        found: dict[str, float] = {}
         for way, said in enumerate(("out", "in")):
             found |= {f"{self.name(rank)} {said}": n for rank, n in enumerate(self.port_bytes[way])}
             found |= {f"host {host} {said}": n for host, n in enumerate(self.uplink_bytes[way])}

@@ -42,8 +42,8 @@ class Box(NamedTuple):
             tuple(a - b for a, b in zip(self.stop, outer.start, strict=True)),
         )
 
-    def index(self) -> tuple[slice, ...]:
-        """To index an array with."""
+    def index(self) -> tuple[slice, ...]:  # type: ignore[override]
+        """To index an array with; hides what every tuple has under this name."""
         return tuple(slice(a, b) for a, b in zip(self.start, self.stop, strict=True))
 
 

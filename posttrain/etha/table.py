@@ -96,14 +96,14 @@ def table_of(source: SourceLayout, demand: Demand, topology: Topology, limit: in
         form = formats.parse(want.format)
         alignment.append(form.itemsize if form.block is None else 0)
         ranks, pieces = (np.array([holder[i] for holder in atom.holders], dtype=np.int32) for i in (0, 1))
-        numbers = np.array(one.names, dtype=np.int32)
-        want_numbers = np.array([its[atom.slot] for its in one.wants], dtype=np.int32)
+        of_names = np.array(one.names, dtype=np.int32)
+        of_wants = np.array([its[atom.slot] for its in one.wants], dtype=np.int32)
         destinations = demand.groups[demand.group[one.wants[0][atom.slot]]]
         for members, which in balance.deal(atom.holders, destinations, atom.nbytes, count):
             group = groups.setdefault(members, len(groups))
             columns.append((
-                numbers, np.full(count, shape, np.int32), ranks[which], pieces[which], np.full(count, group, np.int32),
-                want_numbers, np.full(count, atom.nbytes),
+                of_names, np.full(count, shape, np.int32), ranks[which], pieces[which], np.full(count, group, np.int32),
+                of_wants, np.full(count, atom.nbytes),
             ))  # fmt: skip
     rows = Rows(*map(np.concatenate, zip(*columns, strict=True))) if columns else Rows(*[np.zeros(0, np.int32)] * 7)
     return _packed(names, tuple(boxes), converts, alignment, list(groups), rows, limit)
