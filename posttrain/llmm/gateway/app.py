@@ -17,13 +17,14 @@ from starlette.responses import Response
 
 from posttrain.llmm.gateway import control, routes
 from posttrain.llmm.gateway.access import Access, admin_key
+from posttrain.llmm.gateway.connection import Connection
 from posttrain.llmm.gateway.engine import Engines
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.experience import Keeper
 from posttrain.llmm.gateway.journal import Journal
 from posttrain.llmm.gateway.limits import Admission
 from posttrain.llmm.gateway.settings import GatewaySettings
-from posttrain.llmm.gateway.telemetry import Metrics
+from posttrain.llmm.gateway.telemetry import Metrics, gather_lines
 from posttrain.llmm.gateway.trajectories import Trajectories
 from posttrain.llmm.gateway.turn import Service
 from posttrain.llmm.gateway.vendors import Vendors
@@ -67,8 +68,8 @@ def build(
         title="posttrain gateway", lifespan=running, redoc_url=None, docs_url=None,
         description="Every vendor's interface to one policy, each run's trajectory kept as token ids.",
     )  # fmt: skip
+    app.include_router(routes.router(calls))  # first: routes are tried in their order
     app.include_router(control.router(calls, keeper))
-    app.include_router(routes.router(calls))
 
     @app.exception_handler(GatewayError)
     async def refused(http: Request, problem: GatewayError) -> Response:
@@ -88,9 +89,11 @@ def build(
 def serve(app: FastAPI, *, host: str, port: int, drain_seconds: float) -> None:
     """Until SIGTERM or SIGINT; then answers under way may end, for `drain_seconds`."""
     config = uvicorn.Config(
-        app, host=host, port=port, loop="uvloop", http="httptools", access_log=False, log_config=None,
-        timeout_graceful_shutdown=round(drain_seconds), timeout_keep_alive=75, backlog=2048,
+        app, host=host, port=port, loop="uvloop", http=Connection, ws="none", access_log=False, log_config=None,
+        proxy_headers=False, server_header=False, timeout_graceful_shutdown=round(drain_seconds),
+        timeout_keep_alive=75, backlog=2048,
     )  # fmt: skip
+    gather_lines()
     gc.collect()
     gc.freeze()  # what is there now stays: it need not be looked through again and again while requests wait
     uvicorn.Server(config).run()

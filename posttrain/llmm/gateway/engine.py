@@ -15,6 +15,8 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from yarl import URL
+
 from posttrain.llmm.gateway.errors import GatewayError
 from posttrain.llmm.gateway.replicas import Replica, choose
 from posttrain.llmm.gateway.settings import TimeoutSettings
@@ -78,10 +80,15 @@ class Engines:
                  health_seconds: float):  # fmt: skip
         self._replicas, self._timeouts, self._metrics = replicas, timeouts, metrics
         self._retries, self._health_seconds = retries, health_seconds
+        self._addresses = {replica.url: URL(replica.url + _PATH) for replica in replicas}
 
     async def __aenter__(self) -> Engines:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeouts.connect)
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout, trust_env=False)
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=timeout, trust_env=False, auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(), headers={"Content-Type": "application/json"},
+            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
+        )  # fmt: skip
         self._watch = asyncio.create_task(self._look_after())
         return self
 
@@ -126,10 +133,9 @@ class Engines:
     async def _ask(
         self, replica: Replica, payload: bytes, stream: bool, until: float
     ) -> AsyncGenerator[list[Piece], None]:
-        headers = {"Content-Type": "application/json"}
         first = self._timeouts.first_token if stream else self._timeouts.request
         async with asyncio.timeout(_left(until, first)):
-            answer = await self._http.post(replica.url + _PATH, data=payload, headers=headers)
+            answer = await self._http.post(self._addresses[replica.url], data=payload)
         async with answer:
             async with asyncio.timeout(_left(until, first)):
                 await _check(answer)

@@ -34,8 +34,8 @@ def choose(
     conversations that it had move.
     """
     usable = [replica for replica in replicas if replica.usable and replica.url not in tried]
-    if not usable:
-        return None
+    if len(usable) < 2:
+        return usable[0] if usable else None
     least = min(usable, key=lambda replica: replica.running)
     home = max(usable, key=lambda replica: _rank(affinity, replica.url))
     return home if home.running <= least.running + slack else least

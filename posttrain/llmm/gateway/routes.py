@@ -14,7 +14,10 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.routing import request_response
+
 from posttrain.errors import UserError
 from posttrain.llmm.dialects import Dialect, dialect
 from posttrain.llmm.dialects.session import session
@@ -249,9 +252,22 @@ _BODY = {
 }  # fmt: skip
 
 
+class Straight(APIRoute):
+    """A route that FastAPI describes in its document and does not stand in the way of: the endpoint reads the request,
+    nothing is solved or checked for it."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any):
+        super().__init__(path, endpoint, **more)
+
+        async def straight(http: Request) -> Response:
+            return await endpoint(http, **http.path_params)
+
+        self.app = request_response(straight)
+
+
 def router(calls: Calls) -> APIRouter:
     """The routes of all dialects."""
-    routes = APIRouter()
+    routes = APIRouter(route_class=Straight)
 
     @routes.post("/v1/chat/completions", openapi_extra=_BODY, tags=["OpenAI"])
     async def chat_completions(http: Request) -> Response:

@@ -231,4 +231,4 @@ def _check_model(settings: GatewaySettings, asked: str | None) -> None:
 
 def _prefix(ids: tuple[int, ...]) -> str:
     """Requests that begin alike find the same engine's cache."""
-    return ",".join(map(str, ids[:256]))
+    return str(ids[:256])

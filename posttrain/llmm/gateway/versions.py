@@ -65,8 +65,10 @@ class Versions:
 
 def pick(weights: Mapping[str, float], seed: str) -> str:
     """A name, with the chance of its weight, the same for the same seed."""
-    place = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest()) / 2**64 * sum(weights.values())
     taken = [name for name, weight in weights.items() if weight > 0]
+    if len(taken) == 1:
+        return taken[0]
+    place = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest()) / 2**64 * sum(weights.values())
     for name in taken:
         place -= weights[name]
         if place < 0:
