@@ -17,7 +17,7 @@ from posttrain.units import duration
 
 if TYPE_CHECKING:
     from posttrain.llmm.replay import Difference, Model
-    from posttrain.llmm.trace import Event
+    from posttrain.llmm.trace import Event, Lost
 
 app = group("Traces: what was asked, answered, converted and lost.")
 
@@ -136,17 +136,23 @@ def _what(event: Event) -> str:
         case Asked():
             agent = f" by {event.agent}" if event.agent else ""
             tokens = "" if event.tokens is None else f", {len(event.tokens)} tokens"
-            return f"{event.dialect}{agent}{tokens}" + (f", failed: {event.failure}" if event.failure else "")
+            vendor = f", answered by {event.vendor}" if event.vendor else ""
+            failed = f", failed: {event.failure}" if event.failure else ""
+            return f"{event.dialect}{agent}{tokens}{vendor}{failed}{_lost(event.losses)}"
         case Used():
-            return f"{event.name}({_short(event.arguments)})" + (f" failed: {event.error}" if event.error else "")
+            failed = f" failed: {event.error}" if event.error else ""
+            return f"{event.name}({_short(event.arguments, plain=True)}){failed}"
         case Converted():
-            lost = "".join(f"\n  lost {loss.path}: {loss.reason}" for loss in event.losses)
-            return f"{event.kind} from {event.source} to {event.target}{lost}"
+            return f"{event.kind} from {event.source} to {event.target}{_lost(event.losses)}"
         case Judged():
             reward = "" if event.reward is None else f" {event.reward:g}"
             return f"{event.verifier}: {event.status}{reward}"
         case Ended():
             return event.status
+
+
+def _lost(losses: tuple[Lost, ...]) -> str:
+    return "".join(f"\n  lost {loss.path}: {loss.reason}" for loss in losses)
 
 
 def _parts(message: Any) -> str:

@@ -26,7 +26,8 @@ from tests.llmm.gateway.test_clients import script
 
 pytestmark = pytest.mark.xdist_group("gateway")
 
-CODEX = ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", "policy"]
+CODEX = ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+SCRIPT = 'const r = await tools.exec_command({cmd: "echo 42 > answer.txt"}); text(r.output)'
 CLAUDE = ["--allowedTools=Bash,Agent", "-p"]
 
 
@@ -88,19 +89,26 @@ def test_what_an_agent_once_sent_is_answered(roomy: Gateway, agent: str) -> None
 
 
 @needs("codex", "@openai/codex")
-def test_codex_does_a_task(roomy: Gateway, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "tool", "arguments"),
+    [(["-m", "policy"], "exec_command", {"cmd": "echo 42 > answer.txt"}), ([], "exec", {"input": SCRIPT})],
+)
+def test_codex_does_a_task(
+    roomy: Gateway, tmp_path: Path, model: list[str], tool: str, arguments: dict[str, str]
+) -> None:
+    """A model that it does not know gets tools with schemas; its own one a tool that takes a program as free text."""
     name, key = roomy.trajectory("codex")
-    answers = script("I write it.\n" + call("exec_command", cmd="echo 42 > answer.txt"), "all done")
+    answers = script("I write it.\n" + call(tool, **arguments), "all done")
     provider = (
         f'{{name = "posttrain", base_url = "{roomy.url}/v1", env_key = "OPENAI_API_KEY", wire_api = "responses"}}'
     )
     settings = ("-c", 'model_provider="posttrain"', "-c", f"model_providers.posttrain={provider}")
-    work = run(tmp_path, key, roomy.url, "codex", *CODEX, *settings, f"Write 42 into answer.txt. {answers}")
+    work = run(tmp_path, key, roomy.url, "codex", *CODEX, *model, *settings, f"Write 42 into answer.txt. {answers}")
     assert (work / "answer.txt").read_text() == "42\n"
     told, ledger = ended(roomy, name)
     assert (told["turns"], told["rows"], told["forks"]) == (2, 1, {})
-    [tool] = [event for event in ledger if isinstance(event, trace.Used)]
-    assert (tool.name, json.loads(tool.arguments)) == ("exec_command", {"cmd": "echo 42 > answer.txt"})
+    [used] = [event for event in ledger if isinstance(event, trace.Used)]
+    assert used.name == tool and used.arguments in (arguments.get("input"), json.dumps(arguments))
 
 
 @needs("claude", "@anthropic-ai/claude-code")
