@@ -55,7 +55,7 @@ def plan(spec: SandboxSpec, *, first: int, copy: str = "") -> Plan:
     elif spec.root:
         made.options += ["--overlay-src", Source(spec.root), "--tmp-overlay", "/"]
     else:
-        _programs(made)
+        made.options += _programs()
     for path, source in spec.mounts.items():
         made.bind(source, path)
     made.options += ["--unsetenv", "LD_PRELOAD", "--proc", "/proc", "--dev", "/dev"]  # by which the program was loaded
@@ -123,21 +123,23 @@ class _Made:
         self._next += 1
 
 
-def _programs(made: _Made) -> None:
-    for path in _PROGRAMS:
+@cache
+def _programs() -> tuple[str | Source, ...]:
+    """The programs of this machine, which stay where they are while this process runs."""
+    found: list[str | Source] = []
+
+    def show(path: str) -> None:
         if os.path.islink(path):
-            made.options += ["--symlink", os.readlink(path), path]
-        elif os.path.isdir(path):
-            made.bind(path, path)
-    for name in _ETC:
-        path = f"/etc/{name}"
-        if os.path.islink(path):
-            made.options += ["--symlink", os.readlink(path), path]
+            found.extend(["--symlink", os.readlink(path), path])
         elif os.path.exists(path):
-            made.bind(path, path)
+            found.extend(["--ro-bind", Source(path), path])
+
+    for path in (*_PROGRAMS, *(f"/etc/{name}" for name in _ETC)):
+        show(path)
     for prefix in sorted({sys.prefix, sys.base_prefix}):
         if not prefix.startswith(tuple(f"{each}/" for each in _PROGRAMS)) and prefix not in _PROGRAMS:
-            made.bind(prefix, prefix)
+            found += ["--ro-bind", Source(prefix), prefix]
+    return tuple(found)
 
 
 def _etc(spec: SandboxSpec) -> dict[str, str | bytes]:

@@ -82,6 +82,11 @@ def test_a_call_has_the_variables_and_the_directory_that_it_is_given(boxes: Boxe
     assert boxes.run(work()) == "spec call\n/data/here\n0\nhere\n"
 
 
+def test_a_command_finds_signals_as_a_fresh_program_does(boxes: Boxes) -> None:
+    told = dict(line.split(":\t") for line in boxes.exec(["cat", "/proc/self/status"]).text.splitlines())
+    assert {int(told[kind], 16) for kind in ("SigIgn", "SigBlk", "SigCgt")} == {0}
+
+
 def test_calls_run_beside_each_other_and_see_the_same(boxes: Boxes) -> None:
     async def work() -> float:
         async with boxes.driver.sandbox(boxes.spec()) as sandbox:

@@ -46,11 +46,19 @@ def place(standard: list[int], further: dict[int, int], keep: list[int]) -> list
     return kept
 
 
-def default_signals() -> None:
-    """As a fresh program expects them, whatever Python and the launcher have set."""
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+def default_signals_when_executed() -> None:
+    """What is executed finds signals as a fresh program expects them, whatever Python ignores: a handler is not
+    inherited. For the launcher, once: done in each of its forks it would take as long as the fork. An interrupt, as of
+    a terminal, ends a fork that has not executed anything yet, and not the launcher."""
+    launcher = os.getpid()
+
+    def interrupted(number: int, _: object) -> None:
+        if os.getpid() != launcher:
+            os._exit(128 + number)
+
+    signal.signal(signal.SIGINT, interrupted)
+    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, lambda *_: None)
 
 
 def offer_to_the_oom_killer() -> None:

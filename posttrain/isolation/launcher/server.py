@@ -85,7 +85,6 @@ class Launcher:
         for end in (waker, woken):
             end.setblocking(False)
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(self._line, selectors.EVENT_READ, self._receive)
         self._selector.register(woken, selectors.EVENT_READ, lambda: woken.recv(4096))
         while not self._closed:
@@ -153,7 +152,7 @@ class Launcher:
     ) -> None:
         """In the child. bubblewrap is told of descriptors by number: the pipe for its report is FIRST."""
         try:
-            entering.default_signals()
+            signal.set_wakeup_fd(-1)
             os.setsid()
             group.join()
             entering.offer_to_the_oom_killer()
@@ -236,7 +235,7 @@ class Launcher:
     def _become_call(self, sandbox: _Sandbox, request: JSON, handles: list[int], tracked: bool) -> None:
         """In the child, which enters the sandbox."""
         try:
-            entering.default_signals()
+            signal.set_wakeup_fd(-1)
             sandbox.group.join(request["id"] if tracked else "")
             entering.offer_to_the_oom_killer()
             numbered = {3 + index: handle for index, handle in enumerate(handles[3:])}
@@ -375,7 +374,7 @@ def main() -> None:
     line, uid, prefix, filter, program, *libraries = sys.argv[1:]
     # A command whose call was killed comes to us: were it left to an init that reaps late, its sandbox would not end.
     processes.adopt_orphans()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the worker will say what is to happen
+    entering.default_signals_when_executed()
     hierarchies()
     inside.warm_up()
     gc.collect()
