@@ -26,7 +26,7 @@ from posttrain.llmm.gateway.journal import CallFailed, CallPassed
 from posttrain.llmm.gateway.telemetry import begin_span, end_span
 from posttrain.llmm.gateway.turn import Caller
 from posttrain.llmm.gateway.vendors import Vendor, Vendors
-from posttrain.llmm.ir.stream import Fold, Frame
+from posttrain.llmm.ir.stream import End, Fold, Frame
 
 JSON = dict[str, Any]
 _decode = msgspec.json.Decoder().decode
@@ -54,7 +54,7 @@ class Passed:
             self._body = self._crossed(spoken.lower_request(self.request), "request").wire | asked | usage
         if vendor.dialect == "google_genai":
             self._body = {name: value for name, value in self._body.items() if name not in ("model", "stream")}
-        self._response = ir.ChatResponse(choices=())
+        self._response, self._recorded = ir.ChatResponse(choices=()), False
 
     def response(self) -> ir.ChatResponse:
         return self._response
@@ -66,7 +66,7 @@ class Passed:
 
     async def deltas(self, *, stream: bool) -> AsyncGenerator[Frame, None]:
         """The frames of the answer; of one that is not streamed an empty one. Raises GatewayError."""
-        trajectory, why = self._caller.trajectory, "the client left"
+        trajectory, why = self._caller.trajectory, "a defect of the gateway"
         run = trajectory.opened.id if trajectory is not None else None
         span = begin_span(self._model, self.id, self._spoken.name, self.answered_by, run)
         if trajectory is not None:
@@ -80,9 +80,11 @@ class Passed:
         except GatewayError as problem:
             why = problem.message
             raise
+        except (GeneratorExit, asyncio.CancelledError):
+            self._vendors.metrics.abandoned.inc()
+            why = "the client left"
+            raise
         finally:
-            if why == "the client left":
-                self._vendors.metrics.abandoned.inc()
             self._record(why)
             end_span(span, self.usage.input, self.usage.output, why)
             for kind, count in (("prompt", self.usage.input), ("sampled", self.usage.output)):
@@ -97,7 +99,7 @@ class Passed:
         yield Frame()
 
     async def _frames(self) -> AsyncGenerator[Frame, None]:
-        lifter, fold = self._there.lifter(), Fold()
+        lifter, fold, ended = self._there.lifter(), Fold(), False
         timeouts = self._vendors.timeouts
         async with self._answer(stream=True, seconds=timeouts.first_token) as answer:
             until = self._begun + timeouts.request
@@ -105,13 +107,23 @@ class Passed:
             async for frame in _lifted(said, lifter):
                 for delta in frame.deltas:
                     fold.add(delta)
+                if not ended and any(isinstance(delta, End) for delta in frame.deltas):
+                    ended = True
+                    self._settle(fold.response())
                 yield fitted_frame(frame) if self.crosses else frame
-        self._response = fold.response()
-        if self._response.error is not None:
+            if not ended:
+                self._settle(fold.response())
+
+    def _settle(self, response: ir.ChatResponse) -> None:
+        """A stream is at its end: kept before its last event is given out, so that a client may go on at once."""
+        self._response = response
+        if response.error is not None:
             return
-        if not self._response.choices or any(choice.stop is None for choice in self._response.choices):
+        if not response.choices or any(choice.stop is None for choice in response.choices):
             raise GatewayError(502, f"{self.answered_by}'s answer ended before it was whole")
-        self._keep(self._there.lower_response(self._response))
+        if self.crosses:
+            self._keep(self._there.lower_response(response))
+        self._record("")
 
     def _answer(self, *, stream: bool, seconds: float) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         address = self._vendor.address(self._model, stream=stream)
@@ -141,9 +153,10 @@ class Passed:
         return crossing
 
     def _record(self, why: str) -> None:
-        """`why` the call failed; empty where it did not."""
-        if self._caller.trajectory is None:
+        """Once. `why` the call failed; empty where it did not."""
+        if self._caller.trajectory is None or self._recorded:
             return
+        self._recorded = True
         call = ir.Call(
             id=self.id, dialect=self._spoken.name, request=self.request, response=None if why else self._response,
             started=self.started, seconds=time.time() - self.started, agent=self._agent,
