@@ -1,7 +1,8 @@
 """Replay of a ledger: its conversions run again, and the model where asked; the first difference is named.
 
 Invariants: nothing of the ledger is changed; what is compared is what the ledger says with what this program makes of
-the same bodies now. A model's answer is compared bare: what it says, not how its vendor wrote it down.
+the same bodies now. A model's answer is compared bare: what it says, not how its vendor wrote it down, nor the ids of
+its calls, which a server makes up anew each time.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from posttrain.errors import UserError
 from posttrain.llmm.dialects import dialect
 from posttrain.llmm.dialects.crossing import convert
+from posttrain.llmm.ir.chat import Message, ToolCall
 from posttrain.llmm.ir.origin import Json
 from posttrain.llmm.ir.same import bare, first_difference
 from posttrain.llmm.trace import Asked, Converted, Event, Lost, rebuild
@@ -96,7 +100,8 @@ def _answered(event: Asked, model: Model) -> Iterator[Difference]:
     was, now = it.lift_response(event.response or {}), it.lift_response(model(event.dialect, event.request))
     for index, (mine, theirs) in enumerate(zip(was.choices, now.choices, strict=False)):
         for part in ("message", "stop", "stop_sequence"):
-            found = first_difference(bare(getattr(mine, part)), bare(getattr(theirs, part)), f"choices.{index}.{part}")
+            was_, now_ = (bare(_numbered(getattr(choice, part))) for choice in (mine, theirs))
+            found = first_difference(was_, now_, f"choices.{index}.{part}")
             if found is not None:
                 yield Difference(event.id, "answer of the model", *found)
                 return
@@ -106,6 +111,17 @@ def _answered(event: Asked, model: Model) -> Iterator[Difference]:
             return
     if len(was.choices) != len(now.choices):
         yield Difference(event.id, "answer of the model", "choices", len(was.choices), len(now.choices))
+
+
+def _numbered(value: Any) -> Any:
+    """A message with its calls' numbers in the place of their ids."""
+    if not isinstance(value, Message):
+        return value
+    parts = [
+        msgspec.structs.replace(part, id=str(number)) if isinstance(part, ToolCall) else part
+        for number, part in enumerate(value.parts)
+    ]
+    return msgspec.structs.replace(value, parts=tuple(parts))
 
 
 def _logprobs_differ(one: Any, other: Any) -> tuple[int, Any, Any] | None:

@@ -131,6 +131,11 @@ def test_replay_names_the_first_difference() -> None:
 def test_replay_asks_the_model_again() -> None:
     answers = {json.dumps(request): response for request, response in anthropic_calls()}
     assert replay(ledger(), lambda name, request: answers[json.dumps(request)]) is None
+    renamed = {
+        request: json.loads(json.dumps(answer).replace('"id": "c', '"id": "other'))
+        for request, answer in answers.items()
+    }
+    assert renamed != answers and replay(ledger(), lambda name, request: renamed[json.dumps(request)]) is None
     last = json.dumps(anthropic_calls()[-1][0])
     changed = json.loads(json.dumps(answers[last]))
     changed["content"][0]["text"] = "another answer"
