@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from posttrain.errors import UserError
 from posttrain.etha.layout import Piece
-from posttrain.etha.slices import Box, Want
+from posttrain.etha.slices import Box
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,25 +107,6 @@ def take(local: Tensor, piece: Piece, box: Box, text: str, out: Tensor) -> None:
     _fill(out[cut:], codes, codes.dtype)
 
 
-def put(buffer: Tensor, want: Want, box: Box, data: Tensor) -> None:
-    """Copy the encoded box (uint8, as `take` wrote it) to its place in the want's buffer (uint8)."""
-    inner = box.within(want.box)
-    form = parse(want.format)
-    if form.block is None:
-        _place(buffer, want.box.shape, inner, data, form.itemsize)
-        return
-    cut, data_cut = (SCALE * math.prod(scale_shape(want.format, shape)) for shape in (want.box.shape, box.shape))
-    grid = Box(
-        (*inner.start[:-2], *(a // size if size else 0 for a, size in zip(inner.start[-2:], form.block, strict=True))),
-        (
-            *inner.stop[:-2],
-            *(-(-b // size) if size else 1 for b, size in zip(inner.stop[-2:], form.block, strict=True)),
-        ),
-    )
-    _place(buffer[:cut], scale_shape(want.format, want.box.shape), grid, data[:data_cut], SCALE)
-    _place(buffer[cut:], want.box.shape, inner, data[data_cut:], form.itemsize)
-
-
 def encode(tensor: Tensor, text: str) -> Tensor:
     """The whole tensor's encoded bytes."""
     import torch
@@ -189,16 +170,3 @@ def _fill(out: Tensor, values: Tensor, dtype) -> None:
         out.view(dtype).view(values.shape).copy_(values)
     else:
         out.copy_(values.to(dtype).contiguous().view(-1).view(torch.uint8))
-
-
-def _place(buffer: Tensor, shape: tuple[int, ...], inner: Box, data: Tensor, itemsize: int) -> None:
-    """Copy elements of a size into the box `inner` of the buffer; as words where both are aligned, else as bytes."""
-    import torch
-
-    words = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
-    aligned = all(t.data_ptr() % itemsize == 0 and t.storage_offset() % itemsize == 0 for t in (buffer, data))
-    if aligned:
-        word = words[itemsize]
-        buffer.view(word).view(shape)[inner.index()].copy_(data.view(word).view(inner.shape))
-    else:
-        buffer.view(*shape, itemsize)[inner.index()].copy_(data.view(*inner.shape, itemsize))

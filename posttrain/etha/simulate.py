@@ -51,6 +51,7 @@ class _Load:
 
     def send(self, sender: np.ndarray, receiver: np.ndarray, nbytes: np.ndarray) -> None:
         """Ranks count on from sources to destinations."""
+        np.add.at(self.work, sender, nbytes / self.topology.rates.send_bytes)
         out, into = self.host_of[sender], self.host_of[receiver]
         far = out != into
         np.add.at(self.local_bytes, out[~far], nbytes[~far])

@@ -7,6 +7,7 @@ way is full duplex, except a host's own.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from posttrain.errors import UserError
@@ -14,14 +15,19 @@ from posttrain.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a rank reaches alone. `*_bytes` are bytes a second, `*_each` seconds for each transfer or bucket."""
+    """What a rank reaches alone. `*_bytes` are bytes a second, `*_each` seconds for each transfer or bucket.
+
+    A source gathers a bucket once, and sends it to each destination. What digests take is part of gathering and of
+    loading. Where a source writes to the destination's memory itself, sending is that copy, and gathering only digests.
+    """
 
     gather_bytes: float = 100e9  # from the local tensor into a bucket, without conversion
     encode_bytes: float = 20e9  # the same with conversion to another format, in bytes of the result
+    send_bytes: float = math.inf  # the sender's own work for each destination; network cards leave none
     load_bytes: float = 100e9  # from the bucket to where the want's bytes lie
     gather_each: float = 5e-6
     load_each: float = 5e-6
-    bucket_each: float = 50e-6  # the word that a bucket is there, and that its memory is free again
+    bucket_each: float = 50e-6  # the word that a bucket is there, at each end
 
 
 @dataclass(frozen=True, slots=True)

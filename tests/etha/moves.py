@@ -13,6 +13,7 @@ from torch.distributed.tensor.placement_types import Shard, _StridedShard
 
 from posttrain.etha import formats
 from posttrain.etha.layout import Placed, SourceLayout
+from posttrain.etha.placement import Arena, Places
 from posttrain.etha.plan import Bucket, Plan
 from posttrain.etha.slices import Want
 
@@ -56,24 +57,21 @@ def locals_of(tensors: Mapping[str, Tensor], placed: Mapping[str, Placed], ranks
 def carry_out(
     plan: Plan, source: SourceLayout, held: Sequence[Mapping[str, Tensor]], wants: Sequence[Sequence[Want]]
 ) -> list[dict[Want, Tensor]]:
-    """What every destination has in the end, taking each bucket apart at each side as transports do."""
-    staging = [
-        {want: torch.full((formats.nbytes(want.format, want.box.shape),), POISON, dtype=torch.uint8) for want in listed}
-        for listed in wants
-    ]
-    for rank in range(len(source.ranks)):
-        for bucket in plan.for_source(rank):
+    """The bytes of each want that every destination has in the end, by way of buckets as transports carry them."""
+    arenas = [Arena.of(listed) for listed in wants]
+    memory = [torch.full((arena.nbytes,), POISON, dtype=torch.uint8) for arena in arenas]
+    by_number = dict(enumerate(plan.wants))
+    for sender, layout in enumerate(source.ranks):
+        for bucket in plan.for_source(sender):
             data = torch.empty(bucket.nbytes, dtype=torch.uint8)
             for move in bucket.transfers:
-                piece = source.ranks[rank].tensors[move.name][move.piece]
-                part = data[move.offset : move.offset + move.nbytes]
-                formats.take(held[rank][move.name], piece, move.box, plan.wants[move.want].format, part)
-            for destination in bucket.destinations:
-                for move in bucket.transfers:
-                    want = plan.wants[move.want]
-                    part = data[move.offset : move.offset + move.nbytes]
-                    formats.put(staging[destination][want], want, move.box, part)
-    return staging
+                piece, part = layout.tensors[move.name][move.piece], data[move.offset : move.offset + move.nbytes]
+                formats.take(held[sender][move.name], piece, move.box, plan.wants[move.want].format, part)
+            for rank in bucket.destinations:
+                Places.of(memory[rank], arenas[rank], bucket, by_number).unpack(data)
+    return [
+        {want: arena.buffer(held, want) for want in arena.offsets} for arena, held in zip(arenas, memory, strict=True)
+    ]
 
 
 def expected(tensor: Tensor, want: Want) -> Tensor:

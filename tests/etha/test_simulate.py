@@ -17,7 +17,7 @@ from posttrain.etha.simulate import gather_and_broadcast, simulate
 from posttrain.etha.slices import Box, Want
 from posttrain.etha.topology import Host, Rates, Topology, cluster, one_host
 
-FREE = Rates(math.inf, math.inf, math.inf, 0.0, 0.0, 0.0)  # all but the ways between ranks
+FREE = Rates(math.inf, math.inf, math.inf, math.inf, 0.0, 0.0, 0.0)  # all but the ways between ranks
 
 
 def sharded(ranks: int, tensors: int = 8, placement: object = None) -> SourceLayout:
@@ -62,12 +62,18 @@ def test_many_buckets_overlap() -> None:
 
 def test_ranks_share_the_processors_of_a_host() -> None:
     """Two workers for four sources and four destinations: all that is gathered and loaded, by two."""
-    rates = Rates(1e9, 1e9, 1e9, 0.0, 0.0, 0.0)
+    rates = dataclasses.replace(FREE, gather_bytes=1e9, load_bytes=1e9)
     topology = dataclasses.replace(one_host(4, 4, Host(local=math.inf, workers=2), rates), latency=0.0)
     made = plan(sharded(4, 64), everything(4, 64), topology=topology, bucket_bytes=MEBIBYTE // 4)
     copied = 64 * MEBIBYTE + 4 * 64 * MEBIBYTE  # each bucket is gathered once for all
     assert simulate(made).busy["host 0 work"] == pytest.approx(copied / 1e9 / 2)
     assert simulate(made).bottleneck == "host 0 work"
+
+
+def test_a_source_that_writes_by_itself_does_so_for_each_destination() -> None:
+    topology = dataclasses.replace(free_cluster(1, 4), rates=dataclasses.replace(FREE, send_bytes=1e9))
+    done = simulate(plan(sharded(1), everything(4), topology=topology, bucket_bytes=MEBIBYTE, ways=("direct",)))
+    assert done.busy["source 0 work"] == pytest.approx(4 * 8 * MEBIBYTE / 1e9)
 
 
 @given(
