@@ -16,7 +16,9 @@ import httpx
 import msgspec
 import openai
 import pytest
+from typer.testing import CliRunner
 
+from posttrain.cli.trace import app as commands
 from posttrain.lakestream import Stream
 from posttrain.llmm import ir, trace
 from posttrain.llmm.gateway.experience import Keeper
@@ -88,8 +90,11 @@ def test_the_ledger_of_a_run_replays_without_a_difference(shared: Gateway):
     for kind in ("responses", "messages", "google"):
         ask(shared, key, kind)
     shared.finish(name, reward=1.0)
-    told = trace.read(shared.journal() / "traces" / f"{name}.jsonl")
+    file = shared.journal() / "traces" / f"{name}.jsonl"
+    told = trace.read(file)
     assert replay(told) is None
+    again = CliRunner().invoke(commands, ["replay", str(file), "--model", shared.url, "--key", CLIENT])
+    assert (again.exit_code, again.stdout.strip()) == (0, "all comes out the same"), again.output
     [row] = [row for row in rows_of(shared, name) if row["trajectory"] == f"{name}#0"]
     lived = trace.rebuild(told)
     assert list(lived.turns[2].tokens.ids) == row["tokens"]
