@@ -93,11 +93,9 @@ class Balance:
         for _ in range(40):
             middle = (low + high) / 2
             low, high = (low, middle) if room(middle).sum() >= count * each else (middle, high)
-        of_hosts = (room(high) // each).astype(np.int64)
-        while of_hosts.sum() < count:
+        of_hosts = (room(low) // each).astype(np.int64)  # which is a little less than all
+        for _ in range(count - int(of_hosts.sum())):
             of_hosts[np.argmin((crossed + (of_hosts + 1) * each) / rates)] += 1
-        while of_hosts.sum() > count:
-            of_hosts[np.argmax(of_hosts)] -= 1
         for host, units in enumerate(of_hosts.tolist()):
             shares[inverse == host] = _level(loads[inverse == host], each, units)
         return shares
@@ -114,8 +112,8 @@ def _level(loads: np.ndarray, each: float, count: int) -> np.ndarray:
     sorted_loads = loads[order]
     filled = np.arange(1, len(loads) + 1)
     levels = (np.cumsum(sorted_loads) + count * each) / filled  # of the water, were it in the lowest so many only
-    level = levels[np.flatnonzero(levels > sorted_loads)[-1]]
-    shares = np.maximum((level - loads) // each, 0).astype(np.int64)
+    level = levels[np.flatnonzero(levels >= sorted_loads)[-1]]
+    shares = np.maximum((level * (1 - 1e-12) - loads) // each, 0).astype(np.int64)  # never more than there are
     for _ in range(count - int(shares.sum())):
         shares[np.argmin(loads + shares * each)] += 1
     return shares
