@@ -1,7 +1,7 @@
 """A tensor that stands for one of a checkpoint and keeps track of which of its elements something is made of.
 
 What loaders do to a checkpoint's tensors before they copy them into parameters is rearranging: narrowing, transposing,
-reshaping, joining, picking, casting. `LazyTensor` does all of it by noting where the elements come from, and holds none.
+reshaping, joining, picking, casting. `LazyTensor` does all of it by noting where elements come from, and holds none.
 Only when it is copied somewhere are elements asked for, as boxes of the checkpoint's tensor.
 
 Invariants: what is asked for covers what is copied (exactly, but for views that no box fits, which get the smallest box
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -34,6 +34,7 @@ MAKERS = {
     aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.new_empty.default,
     aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
 }  # fmt: skip
+FILLERS = {aten.zero_.default, aten.fill_.Scalar}
 POINTWISE = {
     aten.neg.default, aten.exp.default, aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor, aten.div.Tensor,
     aten.mul.Scalar, aten.add.Scalar, aten.sub.Scalar, aten.div.Scalar, aten.rsub.Scalar,
@@ -77,7 +78,7 @@ class LazyTensor(torch.Tensor):
 
     def need(self, dtypes: tuple[torch.dtype, ...]) -> None:
         """Ask for every element, to be converted to `dtypes`."""
-        if self.numel():
+        if self.numel() and self.base.filled is None:
             region = _region(self.base.shape, self.shape, self.stride(), self.storage_offset())
             self.base.need(region.box, (*self.casts, *dtypes))
 
@@ -85,6 +86,8 @@ class LazyTensor(torch.Tensor):
         """An ordinary tensor: a view of what `Access.read` returns, or a copy where no view will do."""
         if not self.numel():
             return torch.empty(self.shape, dtype=self.dtype)
+        if self.base.filled is not None:
+            return torch.full(self.shape, self.base.filled, dtype=self.dtype)
         region = _region(self.base.shape, self.shape, self.stride(), self.storage_offset())
         data = region.take(self.base.read(region.box))
         for dtype in self.casts:
@@ -109,6 +112,9 @@ class LazyTensor(torch.Tensor):
                 return self._copy(self.dtype, dense=True).view(args[1])
             if func in MAKERS:
                 return func(self._geometry(), *args[1:], **(kwargs | {"device": kwargs.get("device") or "cpu"}))
+            if func in FILLERS and not self.casts and self.numel() == math.prod(self.base.shape):
+                self.base.filled = args[1] if len(args) > 1 else 0
+                return self
             if func is aten._local_scalar_dense.default:
                 return self.base.access.item(self)
             if func in POINTWISE and not any(isinstance(each, torch.Tensor) for each in args[1:]):
@@ -135,13 +141,15 @@ class LazyTensor(torch.Tensor):
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Base:
-    """Elements laid out row-major in `shape`, which lazy tensors are views of."""
+    """Elements laid out row-major in `shape`, which lazy tensors are views of. `filled` is what a loader has put into
+    all of them, as tensor parallelism does with a bias that another rank adds."""
 
     access: Access
     shape: tuple[int, ...]
     dtype: torch.dtype
+    filled: float | None = field(default=None, init=False)
 
     def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
         raise NotImplementedError
@@ -160,7 +168,7 @@ class Base:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stored(Base):
     """A tensor of the checkpoint."""
 
@@ -177,7 +185,7 @@ class Stored(Base):
         return self.access.read(self.tensor, box)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Copied(Base):
     """A view, laid out anew."""
 
@@ -194,7 +202,7 @@ class Copied(Base):
         return self.view[box.index()].elements()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Computed(Copied):
     """A function of each element by itself. It is computed where the weights are loaded, as from a checkpoint."""
 
@@ -208,7 +216,7 @@ class Computed(Copied):
         return self.function(super().read(box).to(self.view.dtype), *self.arguments)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Joined(Base):
     """Views one after the other along a dimension."""
 
@@ -237,7 +245,7 @@ class Joined(Base):
         return torch.cat([part.elements().to(self.dtype) for part in self._within(box)], self.dim)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Picked(Base):
     """The slices `indices` of a view along a dimension, in that order."""
 
@@ -331,7 +339,7 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(accumulate((1, *reversed(shape[1:])), lambda a, b: a * b))[::-1] if shape else ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Region:
     """The smallest box of a row-major tensor around a strided view of it, and that view in terms of the box.
 

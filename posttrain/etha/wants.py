@@ -11,7 +11,7 @@ element that was not asked for is an error with the model's class and the tensor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -48,12 +48,12 @@ def learn(model: nn.Module, specs: Mapping[str, Spec]) -> tuple[Want, ...]:
 def load(model: nn.Module, specs: Mapping[str, Spec], staged: Mapping[Want, torch.Tensor]) -> None:
     """Run `model.load_weights` on `staged`, which has the elements of each want in the shape of its box.
 
-    The caller brackets this by vLLM's reloading (`initialize_layerwise_reload`, `finalize_layerwise_reload`) where the
-    model is live. The tensors of `staged` are read until the bracket is closed.
+    Where the model is live, this comes between reload.py's `begin` and `finish`, and `staged` is read until the latter
+    has returned.
     """
-    held = {name: specs[name] for name in dict.fromkeys(want.name for want in staged)}
-    with torch.no_grad():
-        model.load_weights(_lazy(_Loading(type(model).__name__, staged), held))  # type: ignore[operator]
+    access = _Loading(type(model).__name__, staged)
+    with access.watching(model), torch.no_grad():
+        model.load_weights(_lazy(access, specs))  # type: ignore[operator]
 
 
 def dtype(name: str) -> torch.dtype:
@@ -91,15 +91,66 @@ class _Learning:
 
 
 class _Loading:
+    """Within vLLM's reloading, parameters are on meta until all of their layer has been handed to their loaders, which
+    are called once to count and once more, later, to load. A model that copies into a parameter without its loader
+    would copy into nothing: its layer gets its memory at once."""
+
     def __init__(self, who: str, staged: Mapping[Want, torch.Tensor]):
         self.who = who
         self._held: dict[str, list[tuple[Box, torch.Tensor]]] = defaultdict(list)
         for want, tensor in staged.items():
             self._held[want.name].append((want.box, tensor))
+        self._inside = 0  # of a parameter's loader
+        self._owners: dict[int, tuple[nn.Module, str]] = {}
+        self._direct: set[nn.Module] = set()
 
     def copied(self, source: LazyTensor, target: torch.Tensor) -> None:
-        if not target.is_meta:  # on meta vLLM only counts what will be copied later
-            target.copy_(source.elements())
+        if target.is_meta and self._inside:
+            return
+        if target.is_meta:
+            target = self._with_memory(target)
+        target.copy_(source.elements())
+
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+        loaders = []
+        for layer in model.modules():
+            for name, tensor in (*layer._parameters.items(), *layer._buffers.items()):
+                if tensor is None or not tensor.is_meta:
+                    continue
+                self._owners[tensor.untyped_storage()._cdata] = layer, name
+                if (loader := getattr(tensor, "weight_loader", None)) is not None:
+                    loaders.append((tensor, loader))
+                    tensor.weight_loader = self._noting(loader)
+        try:
+            yield
+        finally:
+            for tensor, loader in loaders:
+                tensor.weight_loader = loader
+        for layer in self._direct:  # nothing was counted for them, and vLLM leaves alone what nothing came for
+            if (info := get_layerwise_info(layer)).can_load():
+                info.load_numel = max(info.load_numel, 1)
+
+    def _noting(self, loader: Callable[..., Any]) -> Callable[..., Any]:
+        def online_process_loader(*arguments: Any, **named: Any) -> Any:  # the name by which vLLM knows its wrappers
+            self._inside += 1
+            try:
+                return loader(*arguments, **named)
+            finally:
+                self._inside -= 1
+
+        online_process_loader.__wrapped__ = loader  # type: ignore[attr-defined]
+        return online_process_loader
+
+    def _with_memory(self, target: torch.Tensor) -> torch.Tensor:
+        from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info, materialize_layer
+
+        layer, name = self._owners[target.untyped_storage()._cdata]
+        materialize_layer(layer, get_layerwise_info(layer))
+        self._direct.add(layer)
+        return getattr(layer, name).as_strided(target.shape, target.stride(), target.storage_offset())
 
     def item(self, source: LazyTensor) -> Any:
         return source.elements().item()
@@ -223,7 +274,7 @@ def _as_before_loading(model: nn.Module) -> Iterator[None]:
                     del own[name]
                 for name in before.keys() - SKIP_TENSORS:
                     fresh = restore_layer_refs(to_meta_tensor(before[name]), layer)
-                    if "weight_loader" in vars(fresh):  # of a model that was reloaded it counts instead of loading
+                    if hasattr(fresh, "weight_loader"):  # of a model that was reloaded it counts instead of loading
                         fresh.weight_loader = _get_original_loader(fresh)
                     own[name] = fresh
         yield

@@ -44,10 +44,11 @@ def checkpoint(family: str, configuration: dict[str, Any], directory: Path) -> d
     from safetensors.torch import load_file, save_file
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
-    config = AutoConfig.for_model(family, **configuration)
-    kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
-    kind.from_config(config, dtype=torch.float32).save_pretrained(directory)
     file, at, tensors = directory / "model.safetensors", 1000, {}
+    if not file.exists():  # vLLM changes some classes of Transformers once it has served them
+        config = AutoConfig.for_model(family, **configuration)
+        kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
+        kind.from_config(config, dtype=torch.float32).save_pretrained(directory)
     for name, tensor in load_file(file).items():
         tensors[name] = torch.arange(at, at + tensor.numel(), dtype=torch.float32).view(tensor.shape)
         at += tensor.numel()
@@ -64,8 +65,9 @@ def specs(tensors: dict[str, torch.Tensor]) -> dict[str, TensorSpec]:
 
 
 @contextmanager
-def rank(directory: Path, number: int = 0, of: int = 1, dtype: str = "float32") -> Iterator[VllmConfig]:
-    """Within, this process is rank `number` of `of` that share the model; no other rank need be there."""
+def rank(directory: Path, number: int, of: int, *, dtype: str = "float32", **engine: Any) -> Iterator[VllmConfig]:
+    """Within, this process is rank `number` of `of` that share the model; no other rank need be there. `engine` are
+    arguments of vLLM's engine."""
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.distributed import init_distributed_environment, parallel_state
@@ -73,7 +75,7 @@ def rank(directory: Path, number: int = 0, of: int = 1, dtype: str = "float32") 
 
     arguments = EngineArgs(
         model=str(directory), skip_tokenizer_init=True, enforce_eager=True, dtype=dtype, max_model_len=64,
-        tensor_parallel_size=of,
+        tensor_parallel_size=of, **engine,
     )  # fmt: skip
     config = arguments.create_engine_config()
     with set_current_vllm_config(config):
@@ -82,8 +84,8 @@ def rank(directory: Path, number: int = 0, of: int = 1, dtype: str = "float32") 
         config.parallel_config.tensor_parallel_size = 1
         parallel_state.initialize_model_parallel(1)
         config.parallel_config.tensor_parallel_size = of
-        group = parallel_state.get_tp_group()
-        group.rank_in_group, group.world_size = number, of
+        for group in filter(None, (parallel_state._TP, parallel_state._EP)):
+            group.rank_in_group, group.world_size = number, of
         try:
             yield config
         finally:
@@ -105,8 +107,37 @@ def empty(config: VllmConfig) -> nn.Module:
     return model
 
 
+def load(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """From a checkpoint, as vLLM does at its start: loaders may write into what they are given."""
+    import torch
+
+    with torch.no_grad():
+        model.load_weights((name, tensor.clone()) for name, tensor in tensors.items())  # type: ignore[operator]
+
+
+def served(config: VllmConfig, tensors: dict[str, torch.Tensor]) -> nn.Module:
+    """The model as it is when requests come: loaded, and processed for this machine."""
+    import torch
+    from vllm.model_executor.model_loader.utils import process_weights_after_loading
+
+    model = empty(config)
+    load(model, tensors)
+    process_weights_after_loading(model, config.model_config, torch.device("cpu"))
+    return model
+
+
 def contents(model: nn.Module) -> dict[str, torch.Tensor]:
-    return dict(model.named_parameters()) | dict(model.named_buffers())
+    """Everything that is made of weights: parameters, buffers, tensors that modules keep, what packed layers answer."""
+    import torch
+
+    found = dict(model.named_parameters()) | dict(model.named_buffers())
+    for name, layer in model.named_modules():
+        found |= {f"{name}.{key}": value for key, value in vars(layer).items() if isinstance(value, torch.Tensor)}
+        if "cpu_linear" in vars(layer):
+            sizes = (getattr(layer, key, None) for key in ("input_size_per_partition", "input_size", "embedding_dim"))
+            inputs = torch.linspace(-1, 1, 2 * next(filter(None, sizes))).view(2, -1).to(layer.weight.dtype)
+            found[f"{name} packed"] = layer.cpu_linear(inputs, layer.weight, None)
+    return {name: tensor.detach().clone() for name, tensor in found.items()}
 
 
 def numbers(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
