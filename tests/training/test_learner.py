@@ -7,17 +7,18 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
 from posttrain.contract.progress import Progress
 from posttrain.training.batch import build_row
-from posttrain.training.chat import Chat
+from posttrain.training.chat import Chat, Document
 from posttrain.training.config import Lora, Training
 from posttrain.training.documents import build_corpus
-from posttrain.training.learner import Learner, NotFinite
+from posttrain.training.learner import Learner, NotFinite, UpdateResult
 from posttrain.training.model import load_model
-from posttrain.training.objectives.build import CROSS_ENTROPY, Objective
+from posttrain.training.objectives.build import CROSS_ENTROPY, Objective, build
 from posttrain.training.objectives.config import ObjectiveConfig
 from posttrain.training.objectives.tokens import Experience, Policy
 from posttrain.training.packing import pack
@@ -42,7 +43,7 @@ def learner(
 ) -> Learner:
     torch.manual_seed(0)
     config = Training(**({"dtype": "float32", "learning_rate": 1e-3, "device": "cpu", "threads": 1} | settings))
-    model = load_model(workspace.path / "models" / "tiny", config)
+    model = load_model(workspace.path / "models" / "tiny", config, critic=objective.critic)
     return Learner(model, config, strategy or SingleProcess(), objective=objective)
 
 
@@ -50,6 +51,20 @@ def updates(made: Learner, rows, count: int = 3) -> list[tuple[float, float]]:
     tokens = sum(len(row.targets_P) for row in rows)
     size = {"loss_tokens": tokens, "sequences": sum(len(row.documents) for row in rows)}
     return [made.update(rows, number=n, **size, learning_rate=1e-3)[:2] for n in range(count)]
+
+
+def reinforced(workspace: Workspace, documents: list[Document], strategy: Strategy) -> UpdateResult:
+    """One update by GRPO on the documents as samples of which every second one was right."""
+    samples = [
+        document.with_signals(advantages=np.full(document.loss_tokens, (-1.0) ** index, np.float32))
+        for index, document in enumerate(documents)
+    ]
+    packed = strategy.share(pack([len(d) for d in samples], range(len(samples)), capacity=ODD))
+    made = learner(workspace, strategy, build(ObjectiveConfig("grpo")))
+    return made.update(
+        [build_row([samples[d] for d in row], signals=["advantages"]) for row in packed],
+        number=1, loss_tokens=sum(d.loss_tokens for d in samples), sequences=len(samples), learning_rate=1e-3,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("capacity", [64, 128, 10**6])
@@ -157,6 +172,8 @@ def test_two_ranks_sum_to_what_one_process_does(workspace, tmp_path):
     rows = [build_row([documents[d] for d in row]) for row in packed]
     alone = learner(workspace)
     expected = [*updates(alone, rows), alone.evaluate(rows, loss_tokens=sum(len(row.targets_P) for row in rows))]
+    by_samples = reinforced(workspace, documents, SingleProcess())
+    assert by_samples.metrics["entropy"] > 0
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.training.ranks", str(workspace.path), str(tmp_path), str(rank)],
@@ -167,7 +184,9 @@ def test_two_ranks_sum_to_what_one_process_does(workspace, tmp_path):
     shown = [rank.communicate(timeout=110)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
     for text in shown:
-        losses, validation = json.loads(text)
+        losses, validation, (loss, norm, metrics) = json.loads(text)
+        assert (loss, norm) == pytest.approx(by_samples[:2], rel=1e-4, abs=1e-6)
+        assert metrics == pytest.approx(by_samples.metrics, rel=1e-4)
         for got, wanted in zip(losses, expected[:-1], strict=True):
             assert got == pytest.approx(list(wanted), rel=1e-4)
         assert validation == pytest.approx(expected[-1], rel=1e-4)
