@@ -36,6 +36,7 @@ COMMANDS = {
     "report": ("report", "Observe", "Write one HTML page about a run."),
     "stream": ("stream", "Observe", "Streams: a Lance table as lake and queue, by hand."),
     "tasks": ("tasks", "Rollout", "The TaskServer: start it, look at it, cancel and drain."),
+    "etha": ("etha", "Models", "Weights into serving engines: coordinator, push, status, verify, roll back."),
     "convert": ("convert", "Models", "Convert between vendors' interfaces, and list what that loses."),
     "trace": ("trace", "Models", "Traces of trajectories: show, compare, run again."),
     "reward": ("reward", "Rollout", "The reward service: start it, ask it, compute its verdicts again."),

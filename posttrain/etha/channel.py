@@ -17,11 +17,12 @@ import msgspec
 
 from posttrain.errors import UserError
 from posttrain.etha.transports.base import Transport
-from posttrain.etha.wire import Address
+from posttrain.etha.wire import Address, FromSource
 
 T = TypeVar("T")
 Broken = (EOFError, OSError, msgspec.DecodeError)  # what a channel raises once the other side is gone
 _BACKLOG = 128
+_LONGEST = 1 << 26  # bytes of a message
 
 
 class Channel:
@@ -34,8 +35,15 @@ class Channel:
         self.connection.send_bytes(msgspec.msgpack.encode(message))
 
     def receive(self, kind: type[T]) -> T:
-        """The next message. Raises one of `Broken` where there is none any more."""
-        return msgspec.msgpack.decode(self.connection.recv_bytes(1 << 26), type=kind)
+        """The next message. Raises one of `Broken` where there is none any more, or another one."""
+        return msgspec.msgpack.decode(self._next(), type=kind)
+
+    def from_source(self) -> FromSource:
+        """The next message of a source. Raises one of `Broken`."""
+        return msgspec.msgpack.decode(self._next(), type=FromSource)
+
+    def _next(self) -> bytes:
+        return self.connection.recv_bytes(_LONGEST)
 
     def cut(self) -> None:
         """End the channel from any thread: whoever reads from it, here or there, reads the end."""

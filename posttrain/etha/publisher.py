@@ -136,6 +136,11 @@ class Publisher:
             sending.cancel()
             thread.join()
 
+    @property
+    def replaced(self) -> bool:
+        """Whether another process has joined in the place of this one, which is told nothing any more."""
+        return self._membership.replaced
+
     def close(self) -> None:
         """Leave. What is under way is ended."""
         self._membership.close()

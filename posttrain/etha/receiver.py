@@ -37,7 +37,7 @@ from posttrain.etha.transports import named
 from posttrain.etha.transports.base import Transport
 from posttrain.etha.wire import (
     Apply,
-    FromSource,
+    Checked,
     Hello,
     Joined,
     JoinRank,
@@ -89,7 +89,7 @@ class Receiver:
         self._lock = threading.Condition()
         self._receiving: Receiving | None = None
         self._report = RankReport(1, applied=version)
-        self._applied_commit = 0
+        self._applied_commit = self._checked = 0
         self._parts: dict[str, RankPart] = {}
         name = f"{replica}/{rank}"
         self._membership = Membership(
@@ -147,9 +147,21 @@ class Receiver:
 
     def _obey(self, orders: RankOrders) -> None:
         self._receive(orders.receive)
+        if orders.check != self._checked:
+            self._checked = orders.check
+            self._check(orders.check)
         if orders.apply is not None and orders.apply.commit != self._applied_commit:
             self._applied_commit = orders.apply.commit
             threading.Thread(target=self._carry_out, args=(orders.apply,), name=f"{self._key}-apply").start()
+
+    def _check(self, number: int) -> None:
+        """Say what the staging has in it, by reading all of it."""
+        with self._lock:
+            receiving = self._receiving
+        if receiving is None or not receiving.complete:
+            self._say(checked=Checked(number, None))
+            return
+        self._say(checked=Checked(number, receiving.order.version, self._staging.digest()))
 
     def _receive(self, order: Receive | None) -> None:
         """Take part in this attempt, and in no other any more."""
@@ -211,7 +223,7 @@ class Receiver:
         try:
             channel = self._door.admit(connection)
             while True:
-                hello = channel.receive(FromSource)
+                hello = channel.from_source()
                 if not isinstance(hello, Hello) or (receiving := self._expected(hello)) is None:
                     return
                 receiving.take(channel, hello)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from posttrain.etha.channel import Channel
 from posttrain.etha.placement import Arena, Places
 from posttrain.etha.plan import Bucket
-from posttrain.etha.sending import digest_of, digest_places
+from posttrain.etha.sending import digest_of, digest_of_wants, digest_places
 from posttrain.etha.transports.base import Transport, Window
-from posttrain.etha.wire import Again, Done, Filled, FromSource, Hello, RankPart, Receive, Welcome
+from posttrain.etha.wire import Again, Done, Filled, Hello, RankPart, Receive, Welcome
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,6 +58,13 @@ class Staging:
         with self._lock:
             assert self._window is not None
             return self.arena.tensors(self._window.memory)
+
+    def digest(self) -> str:
+        """Of all wants in their order, read now."""
+        with self._lock:
+            assert self._window is not None
+            memory = self._window.memory
+        return digest_of_wants(self.arena.buffer(memory, want) for want in self.arena.offsets)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -150,7 +157,7 @@ class Receiving:
     def _fill(self, channel: Channel, source: int) -> bool:
         good = self._good[source]
         while True:
-            match channel.receive(FromSource):
+            match channel.from_source():
                 case Filled(number, digest):
                     self._check(channel, self._buckets[source][number], digest, good)
                 case Done():

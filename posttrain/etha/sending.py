@@ -7,7 +7,7 @@ where the engine reads it. Else the next bucket is gathered and converted while 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from posttrain.etha.layout import RankLayout
 from posttrain.etha.placement import Arena, Places
 from posttrain.etha.plan import Bucket
 from posttrain.etha.transports.base import Remote, Transport
+from posttrain.etha.transports.digests import host_digest
 from posttrain.etha.wire import Address, Again, Done, Filled, Hello, Send, SourcePart, Welcome
 
 if TYPE_CHECKING:
@@ -119,15 +120,25 @@ class Sending:
     ):  # fmt: skip
         self.order, self._part, self._rank, self._tensors = order, part, rank, tensors
         self._gathering, self._links, self._transport = gathering, links, transport
-        self._cancelled = threading.Event()
+        self._cancelled, self._lock, self._over = threading.Event(), threading.Lock(), False
         self._scratch: list[Tensor] = []
 
     def cancel(self) -> None:
-        self._cancelled.set()
-        self._links.cut(list(self.order.ranks.values()))
+        """Have `run` end soon; nothing, where it has."""
+        with self._lock:
+            self._cancelled.set()
+            if not self._over:
+                self._links.cut(list(self.order.ranks.values()))
 
     def run(self) -> dict[int, str]:
         """Digests of what went to each rank. Raises Failed."""
+        try:
+            return self._run()
+        finally:
+            with self._lock:
+                self._over = True
+
+    def _run(self) -> dict[int, str]:
         buckets, ranks = self._part.buckets, sorted({d for b in self._part.buckets for d in b.destinations})
         addresses = [self.order.ranks[rank] for rank in ranks]
         try:
@@ -237,6 +248,11 @@ def digest_places(transport: Transport, memory: Tensor, places: Places) -> int:
     if places.runs is not None:
         return transport.digest(memory, places.runs)
     return transport.digest(places.packed(), [(0, places.nbytes)])
+
+
+def digest_of_wants(buffers: Iterable[Tensor]) -> str:
+    """One digest for the encoded bytes of all wants of a rank, however they came."""
+    return digest_of({number: host_digest(b.cpu(), [(0, len(b))]) for number, b in enumerate(buffers)})
 
 
 def digest_of(buckets: Mapping[int, int]) -> str:

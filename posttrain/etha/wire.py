@@ -35,6 +35,14 @@ class SourceReport(Struct, frozen=True):
     broken: dict[int, str] = {}
 
 
+class Checked(Struct, frozen=True):
+    """What a rank found in its staging when it looked for the check `number`; `version` None: nothing that is whole."""
+
+    number: int
+    version: int | None
+    digest: str = ""
+
+
 class RankReport(Struct, frozen=True):
     """`held`: the attempt that this rank holds all of, and the digest of what came from each source.
 
@@ -50,6 +58,7 @@ class RankReport(Struct, frozen=True):
     resent: int = 0  # buckets that came damaged and were sent again
     broken: dict[int, str] = {}
     failed: tuple[int, str] | None = None
+    checked: Checked | None = None
 
 
 class JoinSource(Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +73,7 @@ class JoinRank(Struct, frozen=True, forbid_unknown_fields=True):
     wants: tuple[Want, ...]
     address: Address
     url: str = ""
-    applied: int = 0
+    applied: int | None = 0
 
 
 class Joined(Struct, frozen=True):
@@ -129,6 +138,7 @@ class Apply(Struct, frozen=True):
 class RankOrders(Struct, frozen=True):
     receive: Receive | None = None
     apply: Apply | None = None
+    check: int = 0  # the number of the last check that was asked for
 
 
 class SourceTold(Struct, frozen=True):

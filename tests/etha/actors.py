@@ -76,9 +76,7 @@ def run_rank(
         ]  # fmt: skip
         orders.send(("applied", version, wrong if set(tensors) == set(wants) else "not all"))
 
-    receiver = Receiver(
-        url, replica=replica, rank=rank, ranks=ranks, wants=wants, apply=apply, transport=stopping
-    )
+    receiver = Receiver(url, replica=replica, rank=rank, ranks=ranks, wants=wants, apply=apply, transport=stopping)
     receiver.start()
     orders.send("ready")
     for _ in stopping.orders():

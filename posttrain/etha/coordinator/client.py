@@ -8,8 +8,9 @@ from typing import TypeVar
 import msgspec
 
 from posttrain.errors import UserError
-from posttrain.etha.coordinator.view import VersionsView
+from posttrain.etha.coordinator.view import ChecksView, PlanView, VersionsView
 from posttrain.etha.layout import SourceLayout
+from posttrain.etha.slices import Want
 from posttrain.etha.wire import (
     Joined,
     JoinRank,
@@ -76,6 +77,20 @@ class EthaClient(ServiceClient):
 
     def roll_back(self, version: int) -> VersionsView:
         return self._typed("POST", f"/v1/versions/{version}/rollback", VersionsView)
+
+    def plan_of(self, replica: str) -> PlanView:
+        return self._typed("GET", f"/v1/replicas/{replica}/plan", PlanView)
+
+    def wants(self, key: str) -> tuple[Want, ...]:
+        """Of REPLICA/RANK."""
+        return self._typed("GET", f"/v1/replicas/{key}/wants", tuple[Want, ...])
+
+    def check(self) -> ChecksView:
+        """Have every rank look at what it holds; `checks` tells what they found."""
+        return self._typed("POST", "/v1/checks", ChecksView)
+
+    def checks(self) -> ChecksView:
+        return self._typed("GET", "/v1/checks", ChecksView)
 
     def events(self, after: int = 0, limit: int = 1000) -> list[dict]:
         return self._typed("GET", f"/v1/events?after={after}&limit={limit}", list[dict])

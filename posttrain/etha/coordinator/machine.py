@@ -46,7 +46,7 @@ class RankJoins:
     wants: str
     address: Address
     url: str
-    applied: int
+    applied: int | None
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,16 @@ class RollBack:
 
 
 @dataclass(frozen=True)
+class Check:
+    """Have every rank look at what it holds."""
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed."""
 
 
-Event = SourceJoins | RankJoins | SourceSays | RankSays | Leaves | Driven | Abort | RollBack | Tick
+Event = SourceJoins | RankJoins | SourceSays | RankSays | Leaves | Driven | Abort | RollBack | Check | Tick
 
 
 def step(state: State, event: Event, now: float, settings: CoordinatorSettings) -> State:
@@ -156,6 +161,8 @@ def _take(state: State, event: Event, now: float, settings: CoordinatorSettings)
             return _aborted(state, reason, now)
         case RollBack(version):
             return _roll_back(state, version, now)
+        case Check():
+            return replace(state, checks=state.checks + 1)
         case Tick():
             return state
 
@@ -175,7 +182,7 @@ def _rank_joins(state: State, event: RankJoins, now: float, settings: Coordinato
         state = with_replica(state, event.replica, url=url, attempt=None, commit=None, lags=False)
     report = RankReport(0, applied=event.applied)
     joined = Rank(event.replica, event.rank, event.ranks, epoch, event.wants, event.address, report)
-    highest = max(state.highest, event.applied)
+    highest = max(state.highest, event.applied or 0)
     state = replace(state, counter=epoch, highest=highest, ranks={**state.ranks, key: joined})
     return _heard(state, "ranks", key, now, settings)
 
@@ -291,7 +298,8 @@ def _check_attempts(state: State, now: float, settings: CoordinatorSettings) -> 
         ):  # fmt: skip
             state = with_replica(state, name, attempt=None)
             continue
-        broken = next((m.report.broken[attempt.id] for m in (*members, *group) if attempt.id in m.report.broken), None)
+        said = [*(rank.report.broken for rank in members), *(source.report.broken for source in group)]
+        broken = next((why[attempt.id] for why in said if attempt.id in why), None)
         if broken is None and all(rank.report.held == attempt.id for rank in members):
             # What a source sent to a rank it says after the rank has said what it holds, or before.
             pairs = [

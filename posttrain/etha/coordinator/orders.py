@@ -26,7 +26,8 @@ def for_rank(state: State, key: str) -> RankOrders:
     replica = state.replicas[me.replica]
     attempt, commit = replica.attempt, replica.commit
     receive = Receive(attempt.id, attempt.version, attempt.plan) if attempt else None
-    return RankOrders(receive, Apply(commit.id, commit.version) if commit and not replica.url else None)
+    apply = Apply(commit.id, commit.version) if commit and not replica.url else None
+    return RankOrders(receive, apply, state.checks)
 
 
 def outcome(state: State, version: int, key: str) -> Outcome:
@@ -34,7 +35,9 @@ def outcome(state: State, version: int, key: str) -> Outcome:
     known, push = state.versions.get(version), state.sources[key].report.offers[version]
     if known is None or (known.state == "aborted" and known.pushes.get(key) != push):
         return Outcome("waiting")
-    serving, ready, pending = [], [], []
+    serving: list[str] = []
+    ready: list[str] = []
+    pending: list[str] = []
     for name, replica in state.replicas.items():
         attempt = replica.attempt
         held = attempt is not None and attempt.held and attempt.version == version

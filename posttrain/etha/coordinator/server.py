@@ -25,8 +25,10 @@ from posttrain.etha.coordinator.metrics import Metrics
 from posttrain.etha.coordinator.settings import CoordinatorSettings
 from posttrain.etha.coordinator.state import Commit, State
 from posttrain.etha.coordinator.store import Store
+from posttrain.etha.coordinator.view import PlanView
 from posttrain.etha.layout import SourceLayout, join
 from posttrain.etha.plan import Plan
+from posttrain.etha.simulate import simulate
 from posttrain.etha.slices import Want
 from posttrain.etha.topology import one_host
 from posttrain.etha.wire import (
@@ -156,21 +158,38 @@ class Coordinator:
         wanted = {transfer.want for bucket in buckets for transfer in bucket.transfers}
         return RankPart(buckets, {n: made.plan.wants[n] for n in sorted(wanted)})
 
+    async def plan_of(self, replica: str) -> PlanView:
+        """How the replica would get a version of the first group of sources that is complete. Raises Refused."""
+        state = self.state
+        members = state.members(replica) if replica in state.replicas else None
+        groups = ((name, state.group(name)) for name in sorted({s.group for s in state.sources.values()}))
+        name, group = next(((name, group) for name, group in groups if group), ("", None))
+        if members is None or group is None:
+            raise Refused(404, f"replica {replica!r} is not whole" if group else "no publisher is whole")
+        layouts, wants = [s.layout for s in group], [r.wants for r in members]
+        made = await self._made(machine.plan_name(layouts, wants, self.settings.bucket_bytes), layouts, wants)
+        return await asyncio.to_thread(plan_view, replica, name, len(group), made.plan, len(members))
+
+    async def wants(self, key: str) -> bytes:
+        """What a rank wants, as it said so. Raises Refused."""
+        if key not in self.state.ranks:
+            raise Refused(404, f"there is no rank {key}")
+        return await asyncio.to_thread(self.store.blob, self.state.ranks[key].wants)
+
     async def _plan(self, name: str) -> Planned:
+        if name in self._plans:
+            return await self._made(name, [], [])
+        for replica, known in self.state.replicas.items():
+            if known.attempt is not None and known.attempt.plan == name:
+                group, members = self.state.group(known.attempt.group), self.state.members(replica)
+                if group and members:
+                    return await self._made(name, [s.layout for s in group], [r.wants for r in members])
+        raise Refused(404, f"there is no plan {name!r}, or it is not needed any more")
+
+    async def _made(self, name: str, layouts: list[str], wants: list[str]) -> Planned:
         if name not in self._plans:
-            asked = next(
-                (
-                    (self.state.group(r.attempt.group), self.state.members(replica))
-                    for replica, r in self.state.replicas.items()
-                    if r.attempt is not None and r.attempt.plan == name
-                ),
-                None,
-            )
-            if asked is None or asked[0] is None or asked[1] is None:
-                raise Refused(404, f"there is no plan {name!r}, or it is not needed any more")
             for old in list(self._plans)[: 1 - _PLANS]:
                 self._plans.pop(old).cancel()
-            layouts, wants = [s.layout for s in asked[0]], [r.wants for r in asked[1]]
             self._plans[name] = asyncio.create_task(asyncio.to_thread(self._make, layouts, wants))
         try:
             return await asyncio.shield(self._plans[name])
@@ -273,6 +292,19 @@ class Coordinator:
             with contextlib.suppress(Refused):
                 await self.tell(machine.Tick())
             await asyncio.sleep(min(0.25, self.settings.lease_seconds / 8))
+
+
+def plan_view(replica: str, publisher: str, sources: int, made: Plan, ranks: int) -> PlanView:
+    by_source, by_rank = [0] * sources, [0] * ranks
+    for bucket in made.buckets:
+        by_source[bucket.source] += bucket.nbytes * len(bucket.destinations)
+        for rank in bucket.destinations:
+            by_rank[rank] += bucket.nbytes
+    predicted = simulate(made)
+    return PlanView(
+        replica, publisher, sources, ranks, len(made.table.names), sum(len(b.transfers) for b in made.buckets),
+        len(made.buckets), sum(by_rank), tuple(by_source), tuple(by_rank), predicted.seconds, predicted.bottleneck,
+    )  # fmt: skip
 
 
 def _tag(found: object) -> str:

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from posttrain.etha.coordinator import machine
 from posttrain.etha.coordinator.server import Coordinator
 from posttrain.etha.coordinator.settings import CoordinatorSettings
-from posttrain.etha.coordinator.view import versions
+from posttrain.etha.coordinator.view import checks, versions
 from posttrain.etha.wire import JoinRank, JoinSource, RankBeat, SourceBeat
 from posttrain.group_commit import Refused
 from posttrain.service import UNREADABLE, add_probes, limit_bodies
@@ -96,6 +96,24 @@ def create_app(settings: CoordinatorSettings) -> FastAPI:
     async def roll_back(version: Number) -> Response:
         await server.tell(machine.RollBack(version))
         return _json(versions(server.state))
+
+    @app.get("/v1/replicas/{replica}/plan")
+    async def plan(replica: Name) -> Response:
+        return _json(await server.plan_of(replica))
+
+    @app.get("/v1/replicas/{replica}/{rank}/wants")
+    async def wants(replica: Name, rank: Number) -> Response:
+        return Response(await server.wants(f"{replica}/{rank}"), media_type="application/json")
+
+    @app.post("/v1/checks")
+    async def check() -> Response:
+        """Have every rank look at what it holds; GET tells what they found."""
+        await server.tell(machine.Check())
+        return _json(checks(server.state))
+
+    @app.get("/v1/checks")
+    async def checked() -> Response:
+        return _json(checks(server.state))
 
     @app.get("/v1/events")
     async def events(

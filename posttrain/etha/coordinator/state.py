@@ -84,13 +84,14 @@ class Version(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """`leases` are by member, `sources` by (group, rank) as "GROUP/RANK", `ranks` as "REPLICA/RANK". `highest` is the
-    highest version that was ever decided."""
+    """`sources` are by "GROUP/RANK", `ranks` by "REPLICA/RANK", `leases` by kind and member. `highest` is the highest
+    version that was ever decided; `checks` counts the checks of what ranks hold that were asked for."""
 
     counter: int = 0
     target: int = 0
     highest: int = 0
     moving: int | None = None
+    checks: int = 0
     sources: dict[str, Source] = {}
     ranks: dict[str, Rank] = {}
     replicas: dict[str, Replica] = {}

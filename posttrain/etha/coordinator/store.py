@@ -6,6 +6,7 @@ Invariant: what was answered for is on disk before the answer. Leases are not: w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from sqlalchemy import Column, Engine, Integer, LargeBinary, MetaData, String, Table, Text, delete, insert, select
@@ -28,7 +29,7 @@ _BLOBS = Table(
 )
 _EVENTS = Table("events", METADATA, Column("seq", Integer, primary_key=True), Column("value", Text, nullable=False))
 _KINDS = {"sources": Source, "ranks": Rank, "replicas": Replica, "versions": Version}
-_NUMBERS = ("counter", "target", "highest", "moving")
+_NUMBERS = ("counter", "target", "highest", "moving", "checks")
 _KEPT_EVENTS = 10_000
 
 
@@ -45,15 +46,14 @@ class Store:
     def load(self) -> State:
         with self._engine.connect() as db:
             rows = db.execute(select(_THINGS)).all()
-        found: dict[str, dict] = {kind: {} for kind in _KINDS}
-        numbers = {}
+        found: dict[str, Any] = {kind: {} for kind in _KINDS}
         for kind, name, value in rows:
             if kind in _KINDS:
                 key = int(name) if kind == "versions" else name
                 found[kind][key] = msgspec.json.decode(value, type=_KINDS[kind])
             else:
-                numbers[name] = msgspec.json.decode(value)
-        return State(**numbers, **found)
+                found[name] = msgspec.json.decode(value)
+        return State(**found)
 
     def save(self, before: State, after: State, events: Iterable[dict[str, object]]) -> None:
         """Write what has changed between two states."""

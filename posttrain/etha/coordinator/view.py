@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from posttrain.etha.coordinator.state import State
+from posttrain.etha.wire import Checked
 
 
 class VersionView(Struct, frozen=True):
@@ -36,6 +37,30 @@ class ReplicaView(Struct, frozen=True):
     reason: str
 
 
+class PlanView(Struct, frozen=True):
+    """The plan for one replica. `seconds` is what the simulator says for ranks on one host with its default rates."""
+
+    replica: str
+    publisher: str
+    sources: int
+    ranks: int
+    tensors: int
+    transfers: int
+    buckets: int
+    nbytes: int
+    by_source: tuple[int, ...]
+    by_rank: tuple[int, ...]
+    seconds: float
+    bottleneck: str
+
+
+class ChecksView(Struct, frozen=True):
+    """`ranks`: by replica and rank, what the rank last found in its staging, null where it has not looked yet."""
+
+    number: int
+    ranks: dict[str, Checked | None]
+
+
 class PublisherView(Struct, frozen=True):
     publisher: str
     ranks: int
@@ -54,6 +79,12 @@ class VersionsView(Struct, frozen=True):
     publishers: tuple[PublisherView, ...]
 
 
+def checks(state: State) -> ChecksView:
+    found = {key: rank.report.checked for key, rank in sorted(state.ranks.items())}
+    there = {key: told if told is not None and told.number == state.checks else None for key, told in found.items()}
+    return ChecksView(state.checks, there)
+
+
 def versions(state: State) -> VersionsView:
     takes = state.traffic()
     replicas = []
@@ -68,9 +99,9 @@ def versions(state: State) -> VersionsView:
         ))  # fmt: skip
     publishers = []
     for group in sorted({source.group for source in state.sources.values()}):
-        there = [source for source in state.sources.values() if source.group == group]
-        offers = set(there[0].report.offers).intersection(*(source.report.offers for source in there))
-        publishers.append(PublisherView(group, there[0].ranks, len(there), tuple(sorted(offers))))
+        ranks = [source for source in state.sources.values() if source.group == group]
+        offers = set(ranks[0].report.offers).intersection(*(source.report.offers for source in ranks))
+        publishers.append(PublisherView(group, ranks[0].ranks, len(ranks), tuple(sorted(offers))))
     listed = tuple(
         VersionView(
             number, known.state, known.group, state.offering(number) is not None, known.since, known.ended, known.reason

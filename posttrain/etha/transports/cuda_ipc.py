@@ -54,6 +54,7 @@ class CudaIpc(Transport):
 
     name = "cuda_ipc"
     family = "AF_UNIX"
+    device: torch.device
 
     def __init__(self, device: str = "cuda"):
         if not torch.cuda.is_available():

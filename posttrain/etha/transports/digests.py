@@ -21,7 +21,7 @@ def digest(memory: torch.Tensor, runs: Runs) -> int:
 
 
 def host_digest(memory: torch.Tensor, runs: Runs) -> int:
-    view = memory.numpy()
+    view = memoryview(memory.numpy())
     if len(runs) == 1:
         offset, nbytes = runs[0]
         return xxhash.xxh3_64_intdigest(view[offset : offset + nbytes])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,12 +20,14 @@ from posttrain.etha.transports.digests import digest
 
 _STALLED_SECONDS = 10.0  # for one bucket; a peer that is dead is noticed at once, one that is stopped by this
 _DESTINATION, _SOURCE = 0, 1
+Group = Any  # torch.distributed's backends, which its own types do not let be called process groups
 
 
 class ProcessGroup(Transport):
     """`device` is where the buckets lie: "cpu", or "cuda" for NCCL."""
 
     name = "process_group"
+    device: torch.device
 
     def __init__(self, device: str = "cpu", host: str = "127.0.0.1", stalled_seconds: float = _STALLED_SECONDS):
         self.device = torch.device(device)
@@ -45,13 +48,13 @@ class ProcessGroup(Transport):
     def digest(self, memory: torch.Tensor, runs: Runs) -> int:
         return digest(memory, runs)
 
-    def serve(self, control: Connection) -> torch.distributed.ProcessGroup:
+    def serve(self, control: Connection) -> Group:
         """The destination's half of a group with the source at the other end of `control`."""
         store = TCPStore(self._host, 0, is_master=True, wait_for_workers=False, timeout=self._timeout)
         control.send_bytes(f"{self._host}:{store.port}".encode())
         return self.group(store, _DESTINATION)
 
-    def group(self, store: TCPStore, rank: int) -> torch.distributed.ProcessGroup:
+    def group(self, store: TCPStore, rank: int) -> Group:
         named = PrefixStore("etha", store)
         try:
             if self.device.type == "cuda":
@@ -68,7 +71,7 @@ class PairWindow(Window):
 
     def __init__(self, memory: torch.Tensor, transport: ProcessGroup):
         self.memory, self._transport = memory, transport
-        self._groups: WeakKeyDictionary[Connection, torch.distributed.ProcessGroup] = WeakKeyDictionary()
+        self._groups: WeakKeyDictionary[Connection, Group] = WeakKeyDictionary()
         self._room: WeakKeyDictionary[Connection, torch.Tensor] = WeakKeyDictionary()
 
     def invite(self, control: Connection) -> None:
@@ -87,7 +90,7 @@ class PairWindow(Window):
 
 
 class PairRemote(Remote):
-    def __init__(self, group: torch.distributed.ProcessGroup):
+    def __init__(self, group: Group):
         self._group = group
 
     def put(self, data: torch.Tensor) -> None:
