@@ -61,9 +61,8 @@ def _here(root: Path, run: str, step: str, profile: Profile) -> tuple[Record, Re
     if spec.kind == "service":
         raise UserError("is a service: it has no outputs to compare", field="STEP", value=step)
     name = next_name(root, run)
-    workflow = single(
-        spec, profile, run=name, step=before.step, seed=before.seed, config=before.config, inputs=before.inputs
-    )
+    inputs = before.inputs | dict.fromkeys(spec.live_inputs(), "")
+    workflow = single(spec, profile, run=name, step=before.step, seed=before.seed, config=before.config, inputs=inputs)
     if ended := Embedded(root, profile).start(load(workflow.to_dict())):
         raise typer.Exit(ended)
     return before, find_record(root, name, before.step)

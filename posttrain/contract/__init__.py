@@ -2,6 +2,6 @@
 
 from posttrain.contract.context import StepContext
 from posttrain.contract.ref import Ref
-from posttrain.contract.spec import Nothing, Resources, StepSpec, measured
+from posttrain.contract.spec import Nothing, Resources, StepSpec, live, measured
 
-__all__ = ["Nothing", "Ref", "Resources", "StepContext", "StepSpec", "measured"]
+__all__ = ["Nothing", "Ref", "Resources", "StepContext", "StepSpec", "live", "measured"]

@@ -9,6 +9,8 @@ Conventions for the three dataclasses of a spec:
   model or a checkpoint holds a `Ref` in its string form.
 - an output that is measured rather than computed (seconds, tokens per second) is declared with
   `measured()`, and `posttrain rerun --check` reports it without comparing it.
+- an input that names something alive (a service's address) and that the result does not depend on is declared with
+  `live()`, and is empty when the step is run again.
 - `Config` gives every key a default or `MISSING`; its `__post_init__` raises UserError for
   values that make no sense.
 """
@@ -24,6 +26,11 @@ from typing import Any, Literal
 def measured(default: Any) -> Any:
     """An output field whose value is a measurement, so that two runs may differ in it."""
     return field(default=default, metadata={"measured": True})
+
+
+def live() -> Any:
+    """An input field that names something which is there while its own run goes on (an address): empty in a rerun."""
+    return field(default="", metadata={"live": True})
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,9 @@ class StepSpec:
 
     def measured_outputs(self) -> set[str]:
         return {f.name for f in fields(self.Outputs) if f.metadata.get("measured")}
+
+    def live_inputs(self) -> set[str]:
+        return {f.name for f in fields(self.Inputs) if f.metadata.get("live")}
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
+from typing import Any
 
 import httpx
 
 from posttrain.errors import UserError
 from posttrain.models.layout import check_directory
 from posttrain.serving.client import ServerFailed
-from posttrain.serving.settings import EngineSettings, engine_arguments, on_gpu, variables
+from posttrain.serving.settings import EngineSettings, engine_arguments, on_gpu
+from posttrain.serving.settings import variables as engine_variables
 
 log = logging.getLogger(__name__)
 
+NONE: Mapping[str, Any] = MappingProxyType({})
 STOP_SECONDS = 20.0  # for the server to end by itself before it is killed
 _PR_SET_PDEATHSIG = 1
 
@@ -37,12 +40,12 @@ class ModelServer:
     """`with ModelServer(…) as server:` serves `model` as `name` on `host`:`port`; `log_file` takes what it prints.
 
     Raises UserError where the directory holds no servable model or the port is taken. `field` names the model in
-    errors.
+    errors; `options` and `variables` are added to those of the settings.
     """
 
     def __init__(
         self, model: Path, settings: EngineSettings, *, host: str, port: int, name: str, log_file: Path,
-        field: str = "serve.release",
+        field: str = "serve.release", options: Mapping[str, object] = NONE, variables: Mapping[str, str] = NONE,
     ):  # fmt: skip
         check_directory(model, field=field)
         check_port(host, port)
@@ -51,9 +54,9 @@ class ModelServer:
         self._command = [
             sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--host", host, "--port", str(port),
             "--served-model-name", name, "--disable-uvicorn-access-log", "--enable-scale-out",
-            *_options(engine_arguments(settings, model, gpu=gpu, seed=0)),
+            *_options(engine_arguments(settings, model, gpu=gpu, seed=0) | dict(options)),
         ]  # fmt: skip
-        self._environment = os.environ | variables(settings, gpu=gpu)
+        self._environment = os.environ | engine_variables(settings, gpu=gpu) | dict(variables)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -149,7 +152,7 @@ def check_port(host: str, port: int) -> None:
             raise UserError(f"cannot be listened on: {problem.strerror}", field=field, value=value) from None
 
 
-def _options(arguments: dict[str, object]) -> list[str]:
+def _options(arguments: Mapping[str, object]) -> list[str]:
     options = []
     for name, value in arguments.items():
         flag = "--" + name.replace("_", "-")

@@ -68,20 +68,12 @@ class EarlyStop:
 
 
 @dataclass
-class Training:
-    """Supervised training on conversations.
+class Learning:
+    """How a model learns, whatever it learns from. Documents are packed into rows of at most `row_tokens`, and each row
+    is one pass through the model (gradients are summed over the rows of an update)."""
 
-    An update takes documents until they hold `batch_tokens`; they are packed into rows of at most
-    `row_tokens`, and each row is one pass through the model (gradients are summed over the rows).
-    """
-
-    epochs: int = 1
-    max_updates: int = 0  # 0: as many as the epochs give
-    batch_tokens: int = 16384
     row_tokens: int = 4096
     sequence_length: int = 2048
-    overlong: str = "drop"  # a conversation of more tokens than sequence_length: drop | truncate | error
-    shuffle: bool = True
 
     learning_rate: float = 2e-5
     schedule: str = "cosine"  # cosine | constant, after a linear warm-up
@@ -92,8 +84,6 @@ class Training:
     adam: Adam = field(default_factory=Adam)
     lora: Lora = field(default_factory=Lora)
 
-    eval_every: int = 0  # updates between two validation losses; 0: only at the end
-    early_stop: EarlyStop = field(default_factory=EarlyStop)
     checkpoint: Checkpoints = field(default_factory=Checkpoints)
 
     dtype: str = "bfloat16"  # of the computation; weights and optimiser are float32 always
@@ -105,10 +95,9 @@ class Training:
     threads: int = 0  # on a CPU, part of what fixes every bit; 0: all cores this process may use
 
     def __post_init__(self) -> None:
-        at_least("epochs", self.epochs, 1)
-        for name in ("batch_tokens", "row_tokens", "sequence_length", "logit_positions"):
+        for name in ("row_tokens", "sequence_length", "logit_positions"):
             at_least(name, getattr(self, name), 1)
-        for name in ("max_updates", "weight_decay", "clip", "eval_every", "threads"):
+        for name in ("weight_decay", "clip", "threads"):
             at_least(name, getattr(self, name), 0)
         for name in ("warmup", "decay_to"):
             within(name, getattr(self, name), 0, 1)
@@ -121,15 +110,36 @@ class Training:
                 value=self.row_tokens,
                 remedy="raise row_tokens or lower sequence_length",
             )
-        if self.early_stop.patience and not self.eval_every:
-            raise UserError("needs eval_every", field="early_stop.patience", value=self.early_stop.patience)
         one_of("schedule", self.schedule, "cosine", "constant")
-        one_of("overlong", self.overlong, "drop", "truncate", "error")
         one_of("dtype", self.dtype, "bfloat16", "float32")
         one_of("export_dtype", self.export_dtype, "auto", "bfloat16", "float32", "float16")
         known = ("auto", "documents", "sdpa", "eager", "flash_attention_2", "flex_attention")
         one_of("attention", self.attention, *known)
         one_of("device", self.device, "auto", "cpu", "cuda")
+
+
+@dataclass
+class Training(Learning):
+    """Supervised training on conversations: an update takes documents until they hold `batch_tokens`."""
+
+    epochs: int = 1
+    max_updates: int = 0  # 0: as many as the epochs give
+    batch_tokens: int = 16384
+    overlong: str = "drop"  # a conversation of more tokens than sequence_length: drop | truncate | error
+    shuffle: bool = True
+
+    eval_every: int = 0  # updates between two validation losses; 0: only at the end
+    early_stop: EarlyStop = field(default_factory=EarlyStop)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("epochs", self.epochs, 1)
+        at_least("batch_tokens", self.batch_tokens, 1)
+        for name in ("max_updates", "eval_every"):
+            at_least(name, getattr(self, name), 0)
+        if self.early_stop.patience and not self.eval_every:
+            raise UserError("needs eval_every", field="early_stop.patience", value=self.early_stop.patience)
+        one_of("overlong", self.overlong, "drop", "truncate", "error")
 
 
 @dataclass

@@ -17,7 +17,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from posttrain.errors import UserError
 from posttrain.training.batch import PackedRow
-from posttrain.training.config import Training
+from posttrain.training.config import Learning
 from posttrain.training.loss import Scorer
 from posttrain.training.model import TrainedModel
 from posttrain.training.objectives.build import CROSS_ENTROPY, Objective
@@ -42,7 +42,7 @@ class Learner:
     def __init__(
         self,
         model: TrainedModel,
-        config: Training,
+        config: Learning,
         strategy: Strategy,
         *,
         objective: Objective = CROSS_ENTROPY,

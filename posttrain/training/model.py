@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 
 from posttrain.errors import UserError
 from posttrain.training import attention
-from posttrain.training.config import Lora, Training
+from posttrain.training.config import Learning, Lora
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class TrainedModel:
     module has a linear layer more, `value_head`, which begins at 0 and is not part of what is stored.
     """
 
-    def __init__(self, model: PreTrainedModel, config: Training, device: torch.device, *, critic: bool = False):
+    def __init__(self, model: PreTrainedModel, config: Learning, device: torch.device, *, critic: bool = False):
         self.adapted = _with_adapters(model, config.lora) if config.lora.rank else None
         self.module: PreTrainedModel = model
         if critic:
@@ -92,7 +92,7 @@ class TrainedModel:
         return model  # type: ignore[return-value]
 
 
-def load_model(path: Path, config: Training, *, field: str = "model", critic: bool = False) -> TrainedModel:
+def load_model(path: Path, config: Learning, *, field: str = "model", critic: bool = False) -> TrainedModel:
     """The model in the Hugging Face directory `path`. Raises UserError naming `field` where there is none."""
     device = choose_device(config.device)
     transformers_logging.disable_progress_bar()  # a line of it for each shard would break the step's own

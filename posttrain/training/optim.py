@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 import torch
 
-from posttrain.training.config import Training
+from posttrain.training.config import Learning
 
 
-def learning_rate(update: int, total: int, config: Training) -> float:
+def learning_rate(update: int, total: int, config: Learning) -> float:
     """The rate of update `update` (from 0) of `total`: never 0, so that every update counts."""
     warmup, peak = round(config.warmup * total), config.learning_rate
     if update < warmup:
@@ -25,7 +25,7 @@ def learning_rate(update: int, total: int, config: Training) -> float:
     return peak * (config.decay_to + (1 - config.decay_to) * 0.5 * (1 + math.cos(math.pi * share)))
 
 
-def build_optimizer(weights: Mapping[str, torch.nn.Parameter], config: Training) -> torch.optim.AdamW:
+def build_optimizer(weights: Mapping[str, torch.nn.Parameter], config: Learning) -> torch.optim.AdamW:
     """One optimiser for all weights. Vectors (norms, biases) are not decayed."""
     matrices = [weight for weight in weights.values() if weight.ndim >= 2]
     vectors = [weight for weight in weights.values() if weight.ndim < 2]

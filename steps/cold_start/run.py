@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from posttrain.contract import StepContext
 from posttrain.contract.files import write_json
-from posttrain.training.documents import read_rows
 from posttrain.training.cold_start import by_verifier, select
+from posttrain.training.documents import read_rows
 from posttrain.training.sft import train_supervised
 from steps.cold_start import Config, Inputs, Outputs
 

@@ -6,6 +6,7 @@ import os
 from contextlib import ExitStack
 
 from posttrain.contract import Nothing, StepContext
+from posttrain.etha import plugin
 from posttrain.llmm.tokens.model import load_model
 from posttrain.reward.client import RewardClient
 from posttrain.rollout.agents.loops import agent
@@ -46,6 +47,7 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
             stack.enter_context(ModelServer(
                 directory, config.engine, host=host, port=config.port + 1 + number, name="policy",
                 log_file=context.directory / f"engine-{number}.log", field="rollout.model",
+                options=plugin.OPTIONS, variables=plugin.variables(),
             ))
             for number in range(0 if config.engines else config.replicas)
         ]  # fmt: skip
