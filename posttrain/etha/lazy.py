@@ -122,7 +122,12 @@ class LazyTensor(torch.Tensor):
                 return _dense(Computed(self.base.access, tuple(made.shape), made.dtype, self, func, args[1:]), ())
             if (picked := _picked(self, func, args, kwargs)) is not None:
                 return picked
+        if (made := func.decompose(*args, **kwargs)) is not NotImplemented:  # into operations that may be known
+            return made
         raise self.base.refused(f"{func} is done to it")
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"LazyTensor({self.base.name!r}, shape={tuple(self.shape)}, dtype={self.dtype})"
 
     def _geometry(self) -> torch.Tensor:
         """On meta, with this shape and these strides, for torch to work out what becomes of them."""

@@ -40,8 +40,14 @@ def learn(model: nn.Module, specs: Mapping[str, Spec]) -> tuple[Want, ...]:
     name and box. Raises UserError where a loader does what cannot be followed, and where `specs` lacks a tensor.
     """
     access = _Learning(type(model).__name__)
+    own = {name for name, _ in model.named_parameters() if name.endswith((".weight", ".bias"))}
     with _as_before_loading(model), torch.no_grad():
-        model.load_weights(_lazy(access, specs))  # type: ignore[operator]
+        loaded = model.load_weights(_lazy(access, specs))  # type: ignore[operator]
+    if loaded is not None and (lacking := sorted(own - set(loaded))):
+        raise UserError(
+            f"{access.who} has parameters that no tensor of the source is loaded into, {lacking[0]} is one of"
+            f" {len(lacking)}", remedy="publish the whole of the model that is served",
+        )  # fmt: skip
     return tuple(want for name in sorted(access.wanted) for want in access.wants(name, dtype(specs[name].dtype)))
 
 
@@ -87,6 +93,11 @@ class _Learning:
         formats = {_carried(stored, made) for made, _ in dict.fromkeys(self.wanted[name])}
         # Where parameters of several dtypes are made of one tensor, all are made of what the source has.
         sent = formats.pop() if len(formats) == 1 else stored
+        if sent.itemsize == 1 and stored.itemsize > 1:
+            raise UserError(
+                f"{self.who} has {name} in {sent}, with scales of a checkpoint; the source has it in {stored}",
+                remedy="serve the model in the dtype that is trained, or let vLLM quantise what it loads",
+            )  # fmt: skip
         return [Want(name, box, str(sent).removeprefix("torch.")) for box in union(box for _, box in self.wanted[name])]
 
 
@@ -232,20 +243,18 @@ def _lazy(access: _Learning | _Loading, specs: Mapping[str, Spec]) -> Iterator[t
 def _carried(stored: torch.dtype, made: tuple[torch.dtype, ...]) -> torch.dtype:
     """What `stored` is sent as, if it is then converted to each of `made` in turn.
 
-    The first conversion that loses something is the source's to do: that makes fewer bytes, or as many. Later ones are
-    done where the weights are loaded, as they would be from a checkpoint, so that nothing is rounded otherwise.
+    The first conversion of numbers that loses something is the source's to do: that makes fewer bytes, or as many.
+    Later ones are done where the weights are loaded, as from a checkpoint, so that nothing is rounded otherwise.
     """
-    return next((kind for kind in made if not _holds(kind, stored)), stored)
+    if not stored.is_floating_point:
+        return stored
+    return next((kind for kind in made if kind.is_floating_point and not _holds(kind, stored)), stored)
 
 
 def _holds(kind: torch.dtype, other: torch.dtype) -> bool:
-    """Whether every value of `other` is one of `kind`."""
-    if kind == other:
-        return True
-    if kind.is_floating_point and other.is_floating_point:
-        a, b = torch.finfo(kind), torch.finfo(other)
-        return a.eps <= b.eps and a.max >= b.max and a.tiny * a.eps <= b.tiny * b.eps
-    return torch.promote_types(kind, other) == kind and not kind.is_floating_point
+    """Whether every number of `other` is one of `kind`."""
+    a, b = torch.finfo(kind), torch.finfo(other)
+    return a.eps <= b.eps and a.max >= b.max and a.smallest_normal * a.eps <= b.smallest_normal * b.eps
 
 
 @contextmanager
