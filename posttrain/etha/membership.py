@@ -49,12 +49,15 @@ class Membership:
         self._changed.set()
 
     def close(self) -> None:
+        """Leave; returns once nothing is said or obeyed any more. For any thread but those of this."""
         self._stopping.set()
         self._changed.set()
         try:
             self._leave(self._joined.epoch)
         except UserError as problem:
             log.warning("%s could not say that it leaves: %s", self._name, problem)
+        for thread in self._threads:
+            thread.join()
 
     def _listen_for_ever(self) -> None:
         seen = ""

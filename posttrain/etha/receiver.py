@@ -167,8 +167,8 @@ class Receiver:
         """Take part in this attempt, and in no other any more."""
         with self._lock:
             current = self._receiving
-            if (current.order if current else None) == order:
-                return
+            if (current.order if current else None) == order or (order is None and current and current.complete):
+                return  # what is whole stays until something else is to come
             self._receiving = None
         if current is not None:
             current.end()

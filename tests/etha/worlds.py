@@ -73,7 +73,7 @@ class World:
         self._keep = keep
         self._port = free_port()
         self._settings = {
-            "database": str(directory / "etha.db"), "lease_seconds": 2.0, "retry_seconds": 0.1, "bucket_bytes": 8192,
+            "database": str(directory / "etha.db"), "lease_seconds": 3.0, "retry_seconds": 0.1, "bucket_bytes": 8192,
         } | settings  # fmt: skip
         self.sources: dict[int, Actor] = {}
         self.ranks: dict[tuple[str, int], Actor] = {}

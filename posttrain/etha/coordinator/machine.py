@@ -29,6 +29,8 @@ from posttrain.etha.coordinator.state import (
 from posttrain.etha.wire import Address, RankReport, SourceReport
 from posttrain.group_commit import Refused
 
+_FORGIVEN = 3  # leases
+
 
 @dataclass(frozen=True)
 class SourceJoins:
@@ -115,8 +117,9 @@ def step(state: State, event: Event, now: float, settings: CoordinatorSettings) 
 
 
 def forgive(state: State, now: float, settings: CoordinatorSettings) -> State:
-    """Everyone's lease anew: nobody could be heard while the coordinator was away."""
-    until = now + settings.lease_seconds
+    """Everyone's lease anew, and longer: nobody could be heard while the coordinator was away, and who waits for it
+    tries less and less often."""
+    until = now + _FORGIVEN * settings.lease_seconds
     keys = [f"sources {key}" for key in state.sources] + [f"ranks {key}" for key in state.ranks]
     return replace(state, leases=dict.fromkeys(keys, until))
 

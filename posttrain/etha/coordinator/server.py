@@ -49,6 +49,7 @@ from posttrain.group_commit import Refused
 log = logging.getLogger(__name__)
 events_log = logging.getLogger("posttrain.etha.events")
 _PLANS = 8  # kept in memory
+_GONE = "gone"  # the tag of one who is no member any more: its next beat is refused
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,9 @@ class Coordinator:
 
         def told() -> tuple[str, SourceOrders]:
             member = self.state.sources.get(key)
-            there = member is not None and member.epoch == beat.epoch
-            found = orders.for_source(self.state, key) if there else SourceOrders()
+            if member is None or member.epoch != beat.epoch:
+                return _GONE, SourceOrders()
+            found = orders.for_source(self.state, key)
             return _tag(found), found
 
         return SourceTold(*await self._other(told, beat.seen, beat.wait))
@@ -128,8 +130,9 @@ class Coordinator:
 
         def told() -> tuple[str, RankOrders]:
             member = self.state.ranks.get(key)
-            there = member is not None and member.epoch == beat.epoch
-            found = orders.for_rank(self.state, key) if there else RankOrders()
+            if member is None or member.epoch != beat.epoch:
+                return _GONE, RankOrders()
+            found = orders.for_rank(self.state, key)
             return _tag(found), found
 
         return RankTold(*await self._other(told, beat.seen, beat.wait))

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
 
 from posttrain.etha.coordinator import machine
 from posttrain.etha.coordinator.server import Coordinator
@@ -41,6 +42,10 @@ def create_app(settings: CoordinatorSettings) -> FastAPI:
     @app.exception_handler(Refused)
     async def refused(_: Request, problem: Refused) -> Response:
         return JSONResponse({"detail": problem.detail}, problem.status)
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, __: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # nobody reads it: whoever asked was killed in the middle of it
 
     @app.post("/v1/sources/{group}/{rank}")
     async def join_source(group: Name, rank: Number, request: Request) -> Response:
