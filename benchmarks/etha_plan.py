@@ -4,7 +4,7 @@
     python -m benchmarks.etha_plan --only dense
 
 `plan` is the time from layouts and wants to the table of buckets, choosing how buckets are passed on included; `memory`
-the most that the process had beyond what layouts and wants take; `key` the time for the digest that a plan is kept by.
+the most that the process had beyond what layouts and wants take.
 The ratio is the simulator's: gathering every tensor and broadcasting it from one rank, on the same machines, over Etha.
 Machines have 8 ranks each, with 50 GB/s a rank and 400 GB/s a host to others, and 200 GB/s a host inside.
 """
@@ -25,7 +25,7 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from posttrain.etha.layout import Mesh, Placed, SourceLayout, describe
-from posttrain.etha.plan import BUCKET_BYTES, key, plan
+from posttrain.etha.plan import plan
 from posttrain.etha.simulate import gather_and_broadcast, simulate
 from posttrain.etha.slices import Box, Want
 from posttrain.etha.topology import cluster
@@ -169,9 +169,6 @@ def measure(make: Callable[[], tuple[SourceLayout, list[tuple[Want, ...]]]]) -> 
         start, worked = time.perf_counter(), time.process_time()
         made = plan(source, wants, topology=topology)
         seconds, worked = time.perf_counter() - start, time.process_time() - worked
-    start = time.perf_counter()
-    key(source, wants, topology, BUCKET_BYTES)
-    keyed = time.perf_counter() - start
     simulated, baseline = simulate(made), gather_and_broadcast(source, wants, topology)
     groups = np.array([len(members) for members in made.table.groups])
     sent = np.bincount(made.table.source, weights=made.table.nbytes * groups[made.table.group])
@@ -180,7 +177,6 @@ def measure(make: Callable[[], tuple[SourceLayout, list[tuple[Want, ...]]]]) -> 
         "plan": f"{seconds:.1f} s",
         "of the processor": f"{worked:.1f} s",
         "memory": f"{memory.most / 2**20:,.0f} MiB",
-        "key": f"{keyed:.1f} s",
         "transfers": f"{len(made.table.rows.name):,}",
         "buckets": f"{len(made.buckets):,}",
         "bytes moved": f"{simulated.nbytes / 1e12:.2f} TB",

@@ -91,17 +91,12 @@ class Plan:
         for name, shape, piece, want, nbytes in zip(*(column.tolist() for column in columns), strict=True):
             transfers.append(Transfer(table.names[name], table.boxes[shape], source, piece, want, offset, nbytes))
             offset += nbytes
-        members = self.in_order(source, number, group)
+        members = table.groups[group]
+        if self.way == "direct":
+            begin = int(table.begins_at[number])
+            members = members[begin:] + members[:begin]
         above = relay.parents(self.way, self.topology.sources[source], members, self.topology)
         return Bucket(number, source, members, above, offset, tuple(transfers))
-
-    def in_order(self, source: int, number: int, group: int) -> tuple[int, ...]:
-        """A group's destinations as a bucket goes to them: sources begin at different ones, and go on with the next."""
-        members = self.table.groups[group]
-        if self.way != "direct":
-            return members
-        first = (source + number // len(self.topology.sources)) % len(members)
-        return members[first:] + members[:first]
 
     @cached_property
     def link_bytes(self) -> Mapping[str, int]:
@@ -168,24 +163,3 @@ def plan(
     seconds = [simulate(one).seconds for one in made]
     fastest = min(range(len(made)), key=seconds.__getitem__)
     return made[fastest if seconds[fastest] < FASTER * seconds[0] else 0]
-
-
-def key(source: SourceLayout, wants: Sequence[Sequence[Want]], topology: Topology, bucket_bytes: int) -> str:
-    """Equal for what makes equal plans: the name to keep a plan by."""
-    known: dict[int, bytes] = {}
-
-    def of(thing: object) -> bytes:
-        if id(thing) not in known:
-            known[id(thing)] = hashlib.sha256(repr(thing).encode()).digest()
-        return known[id(thing)]
-
-    total = hashlib.sha256(repr((topology, bucket_bytes, sorted(source.aliases.items()))).encode())
-    for name in sorted(source.specs):
-        total.update(repr(source.specs[name]).encode())
-    for rank in source.ranks:
-        for name in sorted(rank.tensors):
-            total.update(name.encode() + of(rank.tensors[name]))
-        total.update(b"rank")
-    for listed in wants:
-        total.update(of(listed))
-    return total.hexdigest()

@@ -43,6 +43,7 @@ class Rows:
 class Table:
     """What a plan consists of. Bucket b has the rows `first[b]` to `first[b + 1]`, and goes to `groups[group[b]]`.
 
+    The source begins with that of number `begins_at[b]` among them.
     `converts[s]` says whether the source has rows of that shape in another format than they travel in.
     """
 
@@ -54,6 +55,7 @@ class Table:
     first: np.ndarray
     source: np.ndarray
     group: np.ndarray
+    begins_at: np.ndarray
     nbytes: np.ndarray
 
 
@@ -120,35 +122,56 @@ def _packed(
 ) -> Table:
     """Transfers of one source to one group, packed into buckets, and these put in order.
 
-    Elements of many bytes come first in a bucket and scales last, so that all lie aligned. Each source spreads the
-    buckets of each group over its whole time, so that no destination waits for another to be served.
+    Elements of many bytes come first in a bucket and scales last, so that all lie aligned.
     """
     rows = rows.take(np.lexsort((rows.shape, rows.name, -np.array(alignment)[rows.shape], rows.group, rows.source)))
     ends = np.cumsum(rows.nbytes)
-    starts = np.flatnonzero(np.diff(rows.source, prepend=-1) | np.diff(rows.group, prepend=-1)).tolist()
-    first, place = [], []
-    for low, high in itertools.pairwise([*starts, len(ends)]):
+    starts = np.flatnonzero(np.diff(rows.source, prepend=-1) | np.diff(rows.group, prepend=-1))
+    first, counts = [], []
+    for low, high in itertools.pairwise([*starts.tolist(), len(ends)]):
         cuts = [low, *_cuts(ends, low, high, limit)]
         first += cuts[:-1]
-        place += [(number + 0.5) / (len(cuts) - 1) for number in range(len(cuts) - 1)]
-    begin = np.array(first, dtype=np.int64)
-    size = np.diff(begin, append=len(ends))
-    source, group = rows.source[begin], rows.group[begin]
-    # A source takes the groups in another order than its neighbour does.
-    turn = (group + source) % max(len(groups), 1)
-    by_source = np.lexsort((turn, np.array(place), source))
-    step = np.empty(len(begin), dtype=np.int64)
-    step[by_source] = np.arange(len(begin)) - np.searchsorted(source[by_source], source[by_source])
-    order = np.lexsort((source, step))
-    size = size[order]
+        counts.append(len(cuts) - 1)
+    begin, source, group = np.array(first, dtype=np.int64), rows.source[starts], rows.group[starts]
+    members = np.array([len(one) for one in groups], dtype=np.int64)[group]
+    order, begins_at = _in_order(source, group, members, np.array(counts, dtype=np.int64))
+    pair = np.repeat(np.arange(len(starts)), counts)[order]
+    size = np.diff(begin, append=len(ends))[order]
     after = np.cumsum(size)
     rows = rows.take(np.repeat(begin[order] - (after - size), size) + np.arange(len(ends)))
-    first_rows = np.concatenate([[0], after])
-    total = np.concatenate([[0], np.cumsum(rows.nbytes)])
+    first_rows, total = (np.concatenate([[0], column]) for column in (after, np.cumsum(rows.nbytes)))
     return Table(
-        names, boxes, np.array(converts, dtype=bool), tuple(groups), rows, first_rows, source[order], group[order],
-        np.diff(total[first_rows]),
+        names, boxes, np.array(converts, dtype=bool), tuple(groups), rows, first_rows, source[pair], group[pair],
+        begins_at[pair], np.diff(total[first_rows]),
     )  # fmt: skip
+
+
+def _in_order(
+    source: np.ndarray, group: np.ndarray, members: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The order of buckets, of which source i and group i (of `members[i]` destinations) have `counts[i]`.
+
+    And with which of the group's destinations that pair begins. Each source spreads the buckets of each group over its
+    whole time, so that no destination waits until another is served. As many sources as a group has destinations serve
+    it at a time, each another one; where there are more, these do it a shift later, and other groups before.
+    """
+    among = _number_within(group, source)  # of the group's sources, the how manieth this one is
+    sources = np.bincount(group)[group]
+    begins_at = np.where(sources <= members, among * members // sources, among % members)
+    shifts = -(-sources // members)
+    shift = (among // members + _number_within(source.astype(np.int64) * (len(source) + 1) + shifts, group)) % shifts
+    pair = np.repeat(np.arange(len(source)), counts)
+    nth = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
+    time = (nth + ((shift + 0.5) / shifts)[pair]) / counts[pair]
+    return np.lexsort((source[pair], _number_within(source[pair], time))), begins_at
+
+
+def _number_within(key: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """For each element its place among those of the same key, by another column."""
+    order = np.lexsort((by, key))
+    found = np.empty(len(key), dtype=np.int64)
+    found[order] = np.arange(len(key)) - np.searchsorted(key[order], key[order])
+    return found
 
 
 def _cuts(ends: np.ndarray, low: int, high: int, limit: int) -> Iterator[int]:
