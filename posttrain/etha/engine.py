@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 @dataclass
 class EthaInit(WeightTransferInitInfo):
     """`replica` names the engine at the coordinator, `url` is where the coordinator reaches its routes, `host` where
-    sources reach its workers, `version` the one it was started with. Nothing is served while publishers are waited for.
+    sources reach its workers, `version` the one it has. Nothing is served while publishers are waited for.
     """
 
     coordinator: str
@@ -67,6 +67,7 @@ class EthaEngine(WeightTransferEngine[EthaInit, EthaUpdate]):
         self._receiver: Receiver | None = None
         self._applying = ExitStack()
         self._begun = False  # a version was loaded, and is not finished yet
+        self._whole = True  # the model is of one version
 
     def init_transfer_engine(self, init_info: EthaInit) -> None:
         """Learn what this worker wants and register it. A second time takes the place of the first."""
@@ -79,7 +80,7 @@ class EthaEngine(WeightTransferEngine[EthaInit, EthaUpdate]):
             init_info.coordinator, replica=init_info.replica, wants=wants, url=init_info.url,
             rank=parallel.data_parallel_index * parallel.world_size + parallel.rank,
             ranks=parallel.data_parallel_size * parallel.world_size,
-            version=init_info.version, transport=init_info.transport, host=init_info.host,
+            version=init_info.version if self._whole else None, transport=init_info.transport, host=init_info.host,
         )  # fmt: skip
         receiver.start()
         self._receiver = receiver
@@ -100,7 +101,7 @@ class EthaEngine(WeightTransferEngine[EthaInit, EthaUpdate]):
         if self._begun:
             self._end(RuntimeError("the version is applied anew"))
             reload.begin(self.model)
-        self._begun = True
+        self._begun, self._whole = True, False
         with ExitStack() as applying:
             tensors = applying.enter_context(receiver.applying(update_info.version))
             load(self.model, source.specs, tensors)
@@ -112,6 +113,7 @@ class EthaEngine(WeightTransferEngine[EthaInit, EthaUpdate]):
         except BaseException as problem:
             self._end(problem)
             raise
+        self._whole = self._whole or self._begun
         self._end(None)
 
     def shutdown(self) -> None:

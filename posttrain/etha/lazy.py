@@ -12,15 +12,13 @@ guess. That a loader can be watched this way is an idea that vLLM's sharded RDT 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-from posttrain.errors import UserError
-from posttrain.etha.slices import Box
+from posttrain.etha.bases import Access, Base, Computed, Copied, Joined, Picked, Stored
+from posttrain.etha.strided import region, row_major
 
 aten = torch.ops.aten
 
@@ -41,28 +39,6 @@ POINTWISE = {
 }  # fmt: skip
 
 
-class Refused(UserError):
-    """A loader did to a tensor what cannot be followed."""
-
-
-class Access(Protocol):
-    """Who answers for the elements of a checkpoint's tensors."""
-
-    who: str  # in errors: whose loaders these are
-
-    def copied(self, source: LazyTensor, target: torch.Tensor) -> None:
-        """`source` is copied into `target`, which holds elements or is on meta."""
-
-    def item(self, source: LazyTensor) -> Any:
-        """The one element of `source`."""
-
-    def want(self, name: str, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
-        """`box` of the tensor `name` is needed, and is converted to each of `dtypes` in turn."""
-
-    def read(self, name: str, box: Box) -> torch.Tensor:
-        """The elements of `box`, in its shape."""
-
-
 class LazyTensor(torch.Tensor):
     """A strided view of `base`, converted to each of `casts` in turn."""
 
@@ -79,8 +55,8 @@ class LazyTensor(torch.Tensor):
     def need(self, dtypes: tuple[torch.dtype, ...]) -> None:
         """Ask for every element, to be converted to `dtypes`."""
         if self.numel() and self.base.filled is None:
-            region = _region(self.base.shape, self.shape, self.stride(), self.storage_offset())
-            self.base.need(region.box, (*self.casts, *dtypes))
+            place = region(self.base.shape, self)
+            self.base.need(place.box, (*self.casts, *dtypes))
 
     def elements(self) -> torch.Tensor:
         """An ordinary tensor: a view of what `Access.read` returns, or a copy where no view will do."""
@@ -88,8 +64,8 @@ class LazyTensor(torch.Tensor):
             return torch.empty(self.shape, dtype=self.dtype)
         if self.base.filled is not None:
             return torch.full(self.shape, self.base.filled, dtype=self.dtype)
-        region = _region(self.base.shape, self.shape, self.stride(), self.storage_offset())
-        data = region.take(self.base.read(region.box))
+        place = region(self.base.shape, self)
+        data = place.take(self.base.read(place.box))
         for dtype in self.casts:
             data = data.to(dtype)
         return data
@@ -146,139 +122,6 @@ class LazyTensor(torch.Tensor):
         )
 
 
-@dataclass
-class Base:
-    """Elements laid out row-major in `shape`, which lazy tensors are views of. `filled` is what a loader has put into
-    all of them, as tensor parallelism does with a bias that another rank adds."""
-
-    access: Access
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    filled: float | None = field(default=None, init=False)
-
-    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
-        raise NotImplementedError
-
-    def read(self, box: Box) -> torch.Tensor:
-        raise NotImplementedError
-
-    @property
-    def name(self) -> str:
-        raise NotImplementedError
-
-    def refused(self, what: str) -> Refused:
-        return Refused(
-            f"Etha cannot follow how {self.access.who} loads {self.name}: {what}",
-            remedy="serve this model from checkpoints, or tell us its class and this line",
-        )
-
-
-@dataclass
-class Stored(Base):
-    """A tensor of the checkpoint."""
-
-    tensor: str
-
-    @property
-    def name(self) -> str:
-        return self.tensor
-
-    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
-        self.access.want(self.tensor, box, dtypes)
-
-    def read(self, box: Box) -> torch.Tensor:
-        return self.access.read(self.tensor, box)
-
-
-@dataclass
-class Copied(Base):
-    """A view, laid out anew."""
-
-    view: LazyTensor
-
-    @property
-    def name(self) -> str:
-        return self.view.base.name
-
-    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
-        self.view[box.index()].need(dtypes)
-
-    def read(self, box: Box) -> torch.Tensor:
-        return self.view[box.index()].elements()
-
-
-@dataclass
-class Computed(Copied):
-    """A function of each element by itself. It is computed where the weights are loaded, as from a checkpoint."""
-
-    function: Callable[..., torch.Tensor]
-    arguments: tuple[Any, ...]
-
-    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
-        super().need(box, (self.view.dtype,))
-
-    def read(self, box: Box) -> torch.Tensor:
-        return self.function(super().read(box).to(self.view.dtype), *self.arguments)
-
-
-@dataclass
-class Joined(Base):
-    """Views one after the other along a dimension."""
-
-    dim: int
-    parts: tuple[LazyTensor, ...]
-
-    @property
-    def name(self) -> str:
-        return self.parts[0].base.name
-
-    def _within(self, box: Box) -> Iterable[LazyTensor]:
-        at = 0
-        for part in self.parts:
-            start, stop = (max(0, min(edge[self.dim] - at, part.shape[self.dim])) for edge in box)
-            if start < stop:
-                index = list(box.index())
-                index[self.dim] = slice(start, stop)
-                yield part[tuple(index)]
-            at += part.shape[self.dim]
-
-    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
-        for part in self._within(box):
-            part.need((self.dtype, *dtypes))
-
-    def read(self, box: Box) -> torch.Tensor:
-        return torch.cat([part.elements().to(self.dtype) for part in self._within(box)], self.dim)
-
-
-@dataclass
-class Picked(Base):
-    """The slices `indices` of a view along a dimension, in that order."""
-
-    view: LazyTensor
-    dim: int
-    indices: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        return self.view.base.name
-
-    def _span(self, box: Box) -> tuple[LazyTensor, list[int]]:
-        """The view between the first and the last slice that the box needs, and which of them those are."""
-        wanted = self.indices[box.start[self.dim] : box.stop[self.dim]]
-        index = list(box.index())
-        index[self.dim] = slice(min(wanted), max(wanted) + 1)
-        return self.view[tuple(index)], [each - min(wanted) for each in wanted]
-
-    def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
-        span, picked = self._span(box)
-        for start, stop in _runs(sorted(set(picked))):
-            span.narrow(self.dim, start, stop - start).need(dtypes)
-
-    def read(self, box: Box) -> torch.Tensor:
-        span, picked = self._span(box)
-        return torch.cat([span.narrow(self.dim, each, 1).elements() for each in picked], self.dim)
-
-
 def _lazy(
     base: Base, shape: Sequence[int], stride: Sequence[int], offset: int, dtype: torch.dtype,
     casts: tuple[torch.dtype, ...],
@@ -291,7 +134,7 @@ def _lazy(
 
 
 def _dense(base: Base, casts: tuple[torch.dtype, ...]) -> LazyTensor:
-    return _lazy(base, base.shape, _strides(base.shape), 0, (base.dtype, *casts)[-1], casts)
+    return _lazy(base, base.shape, row_major(base.shape), 0, (base.dtype, *casts)[-1], casts)
 
 
 def _map(made: Any, function: Callable[[torch.Tensor], LazyTensor]) -> Any:
@@ -327,70 +170,3 @@ def _picked(self: LazyTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str
     shape = list(self.shape)
     shape[dim] = len(index)
     return _dense(Picked(self.base.access, tuple(shape), self.dtype, self, dim, tuple(index.tolist())), ())
-
-
-def _runs(numbers: list[int]) -> Iterable[tuple[int, int]]:
-    """Ascending numbers as half-open ranges."""
-    start = previous = numbers[0]
-    for number in numbers[1:]:
-        if number != previous + 1:
-            yield start, previous + 1
-            start = number
-        previous = number
-    yield start, previous + 1
-
-
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(accumulate((1, *reversed(shape[1:])), lambda a, b: a * b))[::-1] if shape else ()
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """The smallest box of a row-major tensor around a strided view of it, and that view in terms of the box.
-
-    Dimension k of the view has the size `sizes[k]` and goes along dimension `along[k]` of the box in steps of
-    `steps[k]`, beginning at `origin`. `merged` where a dimension of the view goes on over the end of one of the box's.
-    """
-
-    box: Box
-    sizes: tuple[int, ...]
-    along: tuple[int, ...]
-    steps: tuple[int, ...]
-    origin: tuple[int, ...]
-    merged: bool
-
-    def take(self, data: torch.Tensor) -> torch.Tensor:
-        """The view, of the box's elements."""
-        if self.merged:
-            data = data.contiguous()
-        strides = [step * data.stride(dim) if step else 0 for dim, step in zip(self.along, self.steps, strict=True)]
-        offset = sum(at * stride for at, stride in zip(self.origin, data.stride(), strict=True))
-        return data.as_strided(self.sizes, strides, data.storage_offset() + offset)
-
-
-def _region(shape: tuple[int, ...], sizes: Sequence[int], strides: Sequence[int], offset: int) -> Region:
-    whole = _strides(shape)
-    start = [offset // stride % size for stride, size in zip(whole, shape, strict=True)]
-    extent = [0] * len(shape)
-    along, steps = [], []
-    for size, stride in zip(sizes, strides, strict=True):
-        dim = next((d for d, s in enumerate(whole) if shape[d] > 1 and s <= stride), len(shape) - 1)
-        step = stride // whole[dim] if size > 1 and stride else 0
-        if step and step * whole[dim] != stride:
-            dim, step = len(shape) - 1, stride  # no dimension has such steps: along the innermost, over its ends
-        along.append(dim)
-        steps.append(step)
-        if step:
-            extent[dim] += step * (size - 1)
-    first, last, merged = list(start), list(start), False
-    for dim in reversed(range(len(shape))):
-        end = start[dim] + extent[dim]
-        if end < shape[dim]:
-            last[dim] = end
-            continue
-        merged = True
-        first[dim], last[dim] = 0, shape[dim] - 1
-        extent[dim - 1] += end // shape[dim]
-    box = Box(tuple(first), tuple(each + 1 for each in last))
-    origin = tuple(a - b for a, b in zip(start, first, strict=True))
-    return Region(box, tuple(sizes), tuple(along), tuple(steps), origin, merged)

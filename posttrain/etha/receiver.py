@@ -67,7 +67,8 @@ def source_specs(coordinator: str, *, wait: float = 600.0) -> SourceLayout:
 
 
 class Receiver:
-    """One rank of a replica. `version` is what the engine holds at the start; 0 stands for "as it was started".
+    """One rank of a replica. `version` is what the engine holds at the start; 0 stands for "as it was started",
+    None for no version for sure.
 
     `url` is the engine's HTTP address (vLLM's with VLLM_SERVER_DEV_MODE=1), which the coordinator drives: pause,
     start_weight_update, update_weights({"version": v}), finish_weight_update(str(v)), reset of caches, resume. Without
@@ -77,7 +78,7 @@ class Receiver:
 
     def __init__(
         self, coordinator: str, *, replica: str, rank: int, ranks: int, wants: Sequence[Want], url: str = "",
-        apply: Callable[[int, Mapping[Want, Tensor]], None] | None = None, version: int = 0,
+        apply: Callable[[int, Mapping[Want, Tensor]], None] | None = None, version: int | None = 0,
         transport: str | Transport = "shm", host: str = "127.0.0.1",
     ):  # fmt: skip
         self._client = EthaClient(coordinator, field="coordinator", patience=_PATIENCE)

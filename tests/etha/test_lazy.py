@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posttrain.errors import UserError
-from posttrain.etha.lazy import LazyTensor, Refused
+from posttrain.etha.bases import Refused
+from posttrain.etha.boxes import union
+from posttrain.etha.lazy import LazyTensor
 from posttrain.etha.slices import Box, Want
-from posttrain.etha.wants import _Learning, _Loading, union
+from posttrain.etha.wants import _Learning, _Loading
 
 Operation = Callable[[Tensor], Tensor]
 

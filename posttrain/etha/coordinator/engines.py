@@ -21,9 +21,10 @@ async def change(http: httpx.AsyncClient, url: str, version: int, pause: str) ->
     await _post(http, url, f"/pause?mode={pause}&clear_cache=false")
     try:
         await _post(http, url, "/start_weight_update")
-    except EngineFailed:
-        await _post(http, url, "/resume")  # nothing has been changed
-        raise
+    except EngineFailed as problem:
+        if "already active" not in str(problem):  # by a coordinator that died in the middle: it is applied anew
+            await _post(http, url, "/resume")  # nothing has been changed
+            raise
     await _post(http, url, "/update_weights", {"update_info": {"version": version}})
     await _post(http, url, "/finish_weight_update", {"weight_version": str(version)})
     for cache in CACHES:
