@@ -6,9 +6,12 @@ The modules in the order in which a token passes them:
     spans       which characters of a rendered conversation the model has to produce
     chat        prepared rows to documents: token ids with a mask of the positions with loss
     packing     documents to updates and rows (pure)
+    experience  samples with rewards to documents with advantages, those that are left out counted (pure)
     batch       a row as tensors
     attention   attention that stops at a document's boundary
-    loss        log-probabilities at the positions with loss only; cross-entropy
+    loss        log-probabilities at the positions with loss only, entropies, a critic's values
+    objectives  what they are pushed towards (a package of pure functions)
+    selection   which samples are trained on (likewise)
     model       a Hugging Face model made ready: weights in fp32, compute in bf16, LoRA
     strategy    what is done on one process and what over many
     optim       AdamW and the schedule of its learning rate
@@ -17,5 +20,5 @@ The modules in the order in which a token passes them:
     trainer     the loop over updates with evaluation, early stop and resume
     export      the trained model in Hugging Face's layout
     sft         the two steps that are made of these: SFT and cold start
-    selection   which rows a cold start is made of (pure)
+    cold_start  which rows a cold start is made of (pure)
 """

@@ -14,6 +14,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from posttrain.errors import UserError
 from posttrain.training.batch import PackedRow
 from posttrain.training.objectives.tokens import Policy
 
@@ -32,6 +33,11 @@ class Scorer:
         self._model, self._chunk = model, logit_positions
         self._temperature, self._entropy = temperature, entropy
         self._plain_head = _head_is_plain(model)
+        if hasattr(model, "value_head") and not self._plain_head:
+            raise UserError(
+                f"{model.config.model_type} caps or scales its logits, and a critic stands only on plain ones",
+                field="objective.name", remedy="take an objective without a critic",
+            )  # fmt: skip
 
     def __call__(self, row: PackedRow) -> Policy:
         """float32 [P]: of each of `row.targets_P`, with gradient where that is on."""

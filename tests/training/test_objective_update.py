@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from posttrain.errors import UserError
 from posttrain.training.batch import build_row
 from posttrain.training.chat import Document
 from posttrain.training.experience import pack_units
 from posttrain.training.learner import NotFinite
-from posttrain.training.loss import Scorer
+from posttrain.training.loss import Scorer, entropy_of
 from posttrain.training.objectives.build import build
 from posttrain.training.objectives.config import Correction, ObjectiveConfig
 from tests.training.test_learner import corpus, learner, snapshot
+from tests.training.test_loss import FAMILIES
+from tests.training.test_loss import build as build_model
 
 SIGNALS = ("advantages", "old_logprobs", "sampler_logprobs", "reference_logprobs", "old_values", "returns")
 
@@ -81,8 +84,6 @@ def test_log_probabilities_and_entropies_are_those_of_the_tempered_distribution(
 
 
 def test_a_token_that_cannot_be_drawn_adds_nothing_to_the_entropy_or_its_gradient():
-    from posttrain.training.loss import entropy_of
-
     logits = torch.tensor([[0.0, 0.0, -torch.inf]], requires_grad=True)
     entropy = entropy_of(logits)
     entropy.sum().backward()
@@ -104,3 +105,10 @@ def test_an_advantage_that_is_not_finite_stops_the_update_and_changes_nothing(wo
     with pytest.raises(NotFinite, match="no weight was changed"):
         update(made, [*documents[:5], spoiled], capacity=110)
     assert all(map(torch.equal, before, snapshot(made)))
+
+
+def test_a_family_that_can_have_no_critic_is_named():
+    model = build_model(FAMILIES["gemma2 with caps"])
+    model.value_head = torch.nn.Linear(64, 1)
+    with pytest.raises(UserError, match=r"gemma2 caps or scales its logits.*take an objective without a critic"):
+        Scorer(model, logit_positions=8)

@@ -63,7 +63,8 @@ class Experience:
 
     @property
     def lengths_S(self) -> torch.Tensor:
-        return torch.bincount(self.sequence_P, minlength=self.sequences)
+        """[S]: tokens of each sequence."""
+        return self.sum_S(torch.ones_like(self.sequence_P))
 
 
 class Mean(NamedTuple):
@@ -76,7 +77,7 @@ class Mean(NamedTuple):
     def of(cls, values: torch.Tensor) -> Mean:
         """Over all of `values` ([P] for tokens, [S] for sequences)."""
         values = values.detach().double()
-        return cls(values.sum(), values.new_tensor(float(values.numel())))
+        return cls(values.sum(), values.new_full((), values.numel()))
 
 
 Metrics = Mapping[str, Mean]
