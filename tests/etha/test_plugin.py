@@ -14,7 +14,7 @@ from posttrain.etha import plugin
 GROUP = "vllm.general_plugins"
 FIND = f"""
 from importlib.metadata import entry_points
-for each in entry_points(group={GROUP!r}):
+for each in entry_points(group={GROUP!r}, name={plugin.NAME!r}):
     print(each.name, each.value, each.load().__name__)
 """
 
