@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing import AuthenticationError
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _HELLO_SECONDS = 30.0  # for which a source may be ahead of the orders that announce it
+_PROGRESS_SECONDS = 0.5  # between two words on how much has come
 _PATIENCE = 5.0  # with a coordinator that is away, before the next try
 
 
@@ -91,6 +93,7 @@ class Receiver:
         self._receiving: Receiving | None = None
         self._report = RankReport(1, applied=version)
         self._applied_commit = self._checked = 0
+        self._told = 0.0
         self._parts: dict[str, RankPart] = {}
         name = f"{replica}/{rank}"
         self._membership = Membership(
@@ -190,12 +193,17 @@ class Receiver:
         receiving.begin()
 
     def _progress(self, receiving: Receiving) -> None:
-        """Called when a source is done, and when nothing is lacking any more."""
+        """Called after each bucket, and when nothing is lacking any more."""
         with self._lock:
             if self._receiving is not receiving:
                 return
-        done = {"held": receiving.order.attempt, "digests": receiving.digests()} if receiving.complete else {}
-        self._say(moved=self._staging.moved, resent=self._staging.resent, **done)
+        now = time.monotonic()
+        if receiving.complete:
+            done = {"held": receiving.order.attempt, "digests": receiving.digests()}
+            self._say(moved=self._staging.moved, resent=self._staging.resent, **done)
+        elif now - self._told > _PROGRESS_SECONDS:
+            self._told = now
+            self._say(moved=self._staging.moved, resent=self._staging.resent)
 
     def _broken(self, attempt: int, reason: str) -> None:
         log.warning("%s: attempt %d ended: %s", self._key, attempt, reason)

@@ -90,7 +90,7 @@ class Staging:
 
 
 class Receiving:
-    """One attempt. `progress` hears when a source is done, `broken` why the attempt cannot go on."""
+    """One attempt. `progress` hears of every bucket and of the end, `broken` why the attempt cannot go on."""
 
     def __init__(
         self, order: Receive, part: RankPart, staging: Staging, window: Window, transport: Transport,
@@ -160,6 +160,7 @@ class Receiving:
             match channel.from_source():
                 case Filled(number, digest):
                     self._check(channel, self._buckets[source][number], digest, good)
+                    self._progress(self)
                 case Done():
                     lacking = tuple(number for number in self._buckets[source] if number not in good)
                     channel.send(Again(lacking))

@@ -35,6 +35,8 @@ def outcome(state: State, version: int, key: str) -> Outcome:
     known, push = state.versions.get(version), state.sources[key].report.offers[version]
     if known is None or (known.state == "aborted" and known.pushes.get(key) != push):
         return Outcome("waiting")
+    if known.state == "moving":
+        return Outcome("moving")  # who is how far changes often, and nothing follows from it
     serving: list[str] = []
     ready: list[str] = []
     pending: list[str] = []
