@@ -23,8 +23,9 @@ from posttrain.etha import relay
 from posttrain.etha.demand import Demand
 from posttrain.etha.layout import SourceLayout
 from posttrain.etha.slices import Box, Want
-from posttrain.etha.table import Rows, Table, table_of
+from posttrain.etha.table import Rows, Table
 from posttrain.etha.topology import Topology
+from posttrain.etha.transfers import table_of
 
 BUCKET_BYTES = 64 << 20
 DIRECT = relay.DIRECT  # in `Bucket.relay`: straight from the source
@@ -59,7 +60,7 @@ class Bucket:
     transfers: tuple[Transfer, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """`wants` are the distinct wants of all destinations; `way` is how buckets for several destinations reach them."""
 
@@ -89,7 +90,7 @@ class Plan:
         )  # fmt: skip
         transfers, offset = [], 0
         for name, shape, piece, want, nbytes in zip(*(column.tolist() for column in columns), strict=True):
-            transfers.append(Transfer(table.names[name], table.boxes[shape], source, piece, want, offset, nbytes))
+            transfers.append(Transfer(table.names[name], table.shapes[shape].box, source, piece, want, offset, nbytes))
             offset += nbytes
         members = table.groups[group]
         if self.way == "direct":
@@ -100,7 +101,7 @@ class Plan:
 
     @cached_property
     def link_bytes(self) -> Mapping[str, int]:
-        """Bytes that pass each way, by the names of `simulate.Link`."""
+        """Bytes that will pass each way: `source 3 out`, `host 0 in`, `host 0 local`, `destination 7 in`, …"""
         from posttrain.etha.simulate import traffic
 
         return traffic(self)
@@ -109,7 +110,7 @@ class Plan:
     def digest(self) -> str:
         """Of everything that the two sides go by."""
         table = self.table
-        known = hashlib.sha256(repr((table.names, table.boxes, table.groups, self.wants, self.way)).encode())
+        known = hashlib.sha256(repr((table.names, table.shapes, table.groups, self.wants, self.way)).encode())
         for column in (*(getattr(table.rows, c) for c in Rows.__slots__), table.first, table.source, table.group):
             known.update(np.ascontiguousarray(column, dtype=np.int64).tobytes())
         return known.hexdigest()

@@ -89,7 +89,8 @@ def simulate(plan: Plan, topology: Topology | None = None) -> Simulation:
     load = _Load(topology)
     if not len(table.source):
         return Simulation(0.0, {}, 0)
-    rate = np.where(table.converts[rows.shape], rates.encode_bytes, rates.gather_bytes)
+    converts = np.array([shape.converts for shape in table.shapes], dtype=bool)[rows.shape]
+    rate = np.where(converts, rates.encode_bytes, rates.gather_bytes)
     gather = np.add.reduceat(rows.nbytes / rate + rates.gather_each, table.first[:-1])
     place = np.add.reduceat(rows.nbytes / rates.load_bytes + rates.load_each, table.first[:-1])
     np.add.at(load.work, table.source, gather + rates.bucket_each)

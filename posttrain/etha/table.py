@@ -1,31 +1,36 @@
-"""The table of a plan: a row for each transfer, packed into buckets.
+"""The table of a plan: a row for each transfer, packed into buckets, and these in order.
 
-Tensors of one shape, dtype, layout and demand (the experts of all layers, say) are worked out once, and their rows are
-made together. Invariants: the rows of a bucket follow each other, have one source and one group of destinations, and
-lie in it in that order without gaps.
+Invariants: the rows of a bucket follow each other, have one source and one group of destinations, and lie in it in that
+order without gaps.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from posttrain.etha import formats
-from posttrain.etha.balance import Balance
-from posttrain.etha.demand import Demand, by_tensor, holders
-from posttrain.etha.geometry import Atom, atoms
-from posttrain.etha.layout import SourceLayout
 from posttrain.etha.slices import Box
-from posttrain.etha.topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
+class Shape(NamedTuple):
+    """What transfers of equal tensors have in common.
+
+    `converts` says whether the source has it in another format than it travels in; `alignment` is the size of the
+    elements, 0 with scales, which lie anywhere.
+    """
+
+    box: Box
+    converts: bool
+    alignment: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A row for each transfer, in the order of buckets and of offsets. `shape` indexes `boxes` and `Table.converts`."""
+    """A row for each transfer; `shape` indexes `Table.shapes`, `group` `Table.groups`."""
 
     name: np.ndarray
     shape: np.ndarray
@@ -39,17 +44,15 @@ class Rows:
         return Rows(*(getattr(self, column)[order] for column in self.__slots__))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """What a plan consists of. Bucket b has the rows `first[b]` to `first[b + 1]`, and goes to `groups[group[b]]`.
 
-    The source begins with that of number `begins_at[b]` among them.
-    `converts[s]` says whether the source has rows of that shape in another format than they travel in.
+    The source begins with that of number `begins_at[b]` among these.
     """
 
     names: tuple[str, ...]
-    boxes: tuple[Box, ...]
-    converts: np.ndarray
+    shapes: tuple[Shape, ...]
     groups: tuple[tuple[int, ...], ...]
     rows: Rows
     first: np.ndarray
@@ -59,64 +62,10 @@ class Table:
     nbytes: np.ndarray
 
 
-class _Class(NamedTuple):
-    """Tensors of one shape, dtype, layout and demand; `wants[i]` are the numbers of the wants of tensor `names[i]`."""
-
-    names: list[int]
-    wants: list[list[int]]
-
-
-def table_of(source: SourceLayout, demand: Demand, topology: Topology, limit: int) -> Table:
-    wanted = by_tensor(source, demand)
-    names = tuple(wanted)
-    held = holders(source.ranks, names)
-    classes: dict[tuple, _Class] = {}
-    for number, (name, numbers) in enumerate(wanted.items()):
-        spec = source.specs[name]
-        asked = tuple((demand.wants[n].box, demand.wants[n].format, demand.group[n]) for n in numbers)
-        one = classes.setdefault((spec.shape, spec.dtype, held.key(number), asked), _Class([], []))
-        one.names.append(number)
-        one.wants.append(numbers)
-    boxes: list[Box] = []
-    converts: list[bool] = []
-    alignment: list[int] = []
-    groups = {members: number for number, members in enumerate(demand.groups)}
-    worked: list[tuple[_Class, Atom]] = []
-    for one in classes.values():
-        spec = source.specs[names[one.names[0]]]
-        listed = [demand.wants[n] for n in one.wants[0]]
-        worked += [(one, atom) for atom in atoms(spec, held.cells(one.names[0]), listed, limit)]
-    # Those without a choice first, then large before small: what is dealt last makes up for what came before.
-    worked.sort(key=lambda pair: (len(pair[1].holders) > 1, -pair[1].nbytes))
-    balance = Balance(topology)
-    columns: list[tuple[np.ndarray, ...]] = []
-    for one, atom in worked:
-        count, shape = len(one.names), len(boxes)
-        want = demand.wants[one.wants[0][atom.slot]]
-        boxes.append(atom.box)
-        converts.append(source.specs[names[one.names[0]]].dtype != want.format)
-        form = formats.parse(want.format)
-        alignment.append(form.itemsize if form.block is None else 0)
-        ranks, pieces = (np.array([holder[i] for holder in atom.holders], dtype=np.int32) for i in (0, 1))
-        of_names = np.array(one.names, dtype=np.int32)
-        of_wants = np.array([its[atom.slot] for its in one.wants], dtype=np.int32)
-        destinations = demand.groups[demand.group[one.wants[0][atom.slot]]]
-        for members, which in balance.deal(atom.holders, destinations, atom.nbytes, count):
-            group = groups.setdefault(members, len(groups))
-            columns.append((
-                of_names, np.full(count, shape, np.int32), ranks[which], pieces[which], np.full(count, group, np.int32),
-                of_wants, np.full(count, atom.nbytes),
-            ))  # fmt: skip
-    rows = Rows(*map(np.concatenate, zip(*columns, strict=True))) if columns else Rows(*[np.zeros(0, np.int32)] * 7)
-    return _packed(names, tuple(boxes), converts, alignment, list(groups), rows, limit)
-
-
-def _packed(
+def packed(
     names: tuple[str, ...],
-    boxes: tuple[Box, ...],
-    converts: Sequence[bool],
-    alignment: Sequence[int],
-    groups: Sequence[tuple[int, ...]],
+    shapes: tuple[Shape, ...],
+    groups: tuple[tuple[int, ...], ...],
     rows: Rows,
     limit: int,
 ) -> Table:
@@ -124,7 +73,8 @@ def _packed(
 
     Elements of many bytes come first in a bucket and scales last, so that all lie aligned.
     """
-    rows = rows.take(np.lexsort((rows.shape, rows.name, -np.array(alignment)[rows.shape], rows.group, rows.source)))
+    alignment = np.array([shape.alignment for shape in shapes], dtype=np.int64)[rows.shape]
+    rows = rows.take(np.lexsort((rows.shape, rows.name, -alignment, rows.group, rows.source)))
     ends = np.cumsum(rows.nbytes)
     starts = np.flatnonzero(np.diff(rows.source, prepend=-1) | np.diff(rows.group, prepend=-1))
     first, counts = [], []
@@ -141,8 +91,8 @@ def _packed(
     rows = rows.take(np.repeat(begin[order] - (after - size), size) + np.arange(len(ends)))
     first_rows, total = (np.concatenate([[0], column]) for column in (after, np.cumsum(rows.nbytes)))
     return Table(
-        names, boxes, np.array(converts, dtype=bool), tuple(groups), rows, first_rows, source[pair], group[pair],
-        begins_at[pair], np.diff(total[first_rows]),
+        names, shapes, groups, rows, first_rows, source[pair], group[pair], begins_at[pair],
+        np.diff(total[first_rows]),
     )  # fmt: skip
 
 
