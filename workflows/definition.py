@@ -25,7 +25,10 @@ PROFILE = "profile"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")  # a label's value, too: pods are found by it
 
-ROUTES: dict[str, type] = {"sft": configs.Sft, "evaluation": configs.Evaluation}
+ROUTES: dict[str, type] = {
+    "sft": configs.Sft, "standard": configs.Standard, "pure_rl": configs.Reinforced,
+    "cold_start_rl": configs.ColdStart, "evaluation": configs.Evaluation,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from posttrain.contract import Nothing, Resources, StepSpec
 from posttrain.errors import UserError
 from posttrain.etha.coordinator.settings import CoordinatorSettings
 
-PORT = 8400
+PORT = 8700
 
 
 @dataclass

@@ -42,10 +42,12 @@ class Outputs:
 
 @dataclass
 class WeightSettings:
-    """Through the Etha coordinator beside this step. `keep` versions stay in memory for replicas that come late."""
+    """Through the Etha coordinator beside this step, at `port` of its own pod, or at the URL `coordinator`. `keep`
+    versions stay in memory for replicas that come late."""
 
-    coordinator: str = f"http://127.0.0.1:{COORDINATOR_PORT}"
-    transport: str = "shm"
+    port: int = COORDINATOR_PORT
+    coordinator: str = ""
+    transport: str = "process_group"  # shm where trainer and engines see one /dev/shm
     keep: int = 1
     timeout: float = 600.0
 

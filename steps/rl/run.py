@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 
 from posttrain.contract import StepContext
@@ -12,7 +13,8 @@ from steps.rl import Config, Inputs, Outputs
 def run(context: StepContext, inputs: Inputs, config: Config) -> Outputs:
     weights = config.weights
     rollout = f"http://{inputs.rollout}:{config.rollout_port}" if inputs.rollout else ""
-    links = Links(rollout, weights.coordinator, weights.transport, weights.keep, weights.timeout)
+    coordinator = weights.coordinator or f"http://{os.environ.get('POD_IP') or '127.0.0.1'}:{weights.port}"
+    links = Links(rollout, coordinator, weights.transport, weights.keep, weights.timeout)
     trained = train(
         context, config, model=inputs.model, checkpoint=inputs.checkpoint, experience=inputs.experience,
         reference=inputs.reference, links=links,

@@ -23,6 +23,7 @@ PORT = 8600
 class Inputs:
     model: str  # what the engines begin with
     reward: str  # the reward service's URL
+    tasks: str = ""  # a table that prepare_data wrote, whose rows are the tasks; empty: the environment's own
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Config:
     host: str = ""  # address to listen on; empty: the pod's own (POD_IP), else every one
     replicas: int = 1
     engines: list[str] = field(default_factory=list)
-    engine: EngineSettings = field(default_factory=EngineSettings)
+    engine: EngineSettings = field(default_factory=lambda: EngineSettings(context_length=2048))
     start_seconds: float = 600.0
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     agent: AgentSettings = field(default_factory=AgentSettings)

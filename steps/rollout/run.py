@@ -7,10 +7,13 @@ from contextlib import ExitStack
 
 from posttrain.contract import Nothing, StepContext
 from posttrain.etha import plugin
+from posttrain.lake import open_table
 from posttrain.llmm.tokens.model import load_model
 from posttrain.reward.client import RewardClient
 from posttrain.rollout.agents.loops import agent
 from posttrain.rollout.environments import catalogue
+from posttrain.rollout.environments.base import Environment, Task
+from posttrain.rollout.environments.prepared import tasks_of
 from posttrain.rollout.sampler.group import checked_tasks
 from posttrain.rollout.sampler.service import Plan, Streams, application, check_engines
 from posttrain.service import serve
@@ -29,7 +32,7 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
         model=load_model(
             directory, template=config.template, arguments=config.template_arguments, field="rollout.model"
         ),
-        tasks=checked_tasks(list(environment.tasks()), field="environment"),
+        tasks=_tasks(context, inputs, environment),
         tools=environment.tools,
         agent=agent(config.agent.name),
         sampling=config.sampling,
@@ -61,6 +64,15 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
         log.info("sampling %s from %s", config.environment.name, ", ".join(urls))
         serve(app, host=host, port=config.port, on_stop=app.state.stop, field="rollout.port")
     return Nothing()
+
+
+def _tasks(context: StepContext, inputs: Inputs, environment: Environment) -> list[Task]:
+    if not inputs.tasks:
+        return checked_tasks(list(environment.tasks()), field="environment")
+    field = "rollout.tasks"
+    return checked_tasks(
+        tasks_of(open_table(context.workspace, inputs.tasks, field=field).to_table().to_pylist()), field=field
+    )
 
 
 def _reached(host: str) -> str:

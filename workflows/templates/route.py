@@ -31,6 +31,8 @@ from hera.workflows.volume import _BaseVolume
 from posttrain.contract import StepSpec
 from posttrain.contract.config import to_plain
 from workflows.profile import Profile, Volume
+from workflows.templates.loop import NAME as ITERATE
+from workflows.templates.loop import RESULTS, Until, loop_template
 from workflows.templates.step import argo_name, install_template, step_template
 
 ENTRYPOINT = "main"
@@ -61,6 +63,17 @@ class Node:
         assert self.spec.kind == "service", f"step {self.spec.name} is no service: it has no address"
         return Reference(self, f"{{{{tasks.{self.name}.ip}}}}")
 
+    def url(self, port: int) -> Reference:
+        return Reference(self, f"http://{self.address.text}:{port}")
+
+
+class Loop(Node):
+    """All iterations as one node: its outputs are the last one's."""
+
+    def __getitem__(self, output: str) -> Reference:
+        assert output in RESULTS, f"the loop has no output {output}; known: {', '.join(RESULTS)}"
+        return Reference(self, f"{{{{tasks.{self.name}.outputs.parameters.{output}}}}}")
+
 
 class Reference:
     """A value that exists once `node` has run (or serves)."""
@@ -77,6 +90,7 @@ class Route:
         self.specs: dict[str, StepSpec] = {}  # every step that is used, by name
         self._installs: list[str] = []  # tasks that install environments: whatever has no other reason waits for them
         self._check: Task | None = None
+        self._loop: tuple[StepSpec, StepSpec, Until, tuple[str, ...]] | None = None
 
     @contextmanager
     def graph(self) -> Iterator[None]:
@@ -88,6 +102,8 @@ class Route:
                 Task(name=install.name, template=install.name)
                 self._installs.append(install.name)
             yield
+        if self._loop:
+            loop_template(*self._loop)
 
     def task(self, spec: StepSpec, name: str = "", *, after: Iterable[Node] = (), **inputs: Reference | str) -> Node:
         """Run `spec` with `inputs` once everything they refer to, and `after`, has ended.
@@ -103,6 +119,26 @@ class Route:
             arguments=self._arguments(spec, name or spec.name, inputs),
             depends=" && ".join(direct or self._installs) or None,
         )
+        return node
+
+    def loop(
+        self, train: StepSpec, evaluate: StepSpec, sidecar: StepSpec, until: Until, *, data: Reference,
+        **inputs: Reference | str,
+    ) -> Loop:  # fmt: skip
+        """Iterations of `train` with `sidecar` in its pod, each evaluated by `evaluate` on `data`; `inputs` stay."""
+        sources = dict.fromkeys(i.node for i in (data, *inputs.values()) if isinstance(i, Reference))
+        node = Loop("loop", train, sources)
+        self._template(train, sidecar=sidecar)
+        self._template(evaluate)
+        self.specs[sidecar.name] = sidecar
+        given = {n: i.text if isinstance(i, Reference) else i for n, i in inputs.items()}
+        Task(
+            name=node.name,
+            template=ITERATE,
+            arguments=given | {"number": "1", "checkpoint": "", "data": data.text},
+            depends=" && ".join(s.name for s in sources if not any(s in o.ancestors for o in sources)),
+        )
+        self._loop = (train, evaluate, until, tuple(inputs))
         return node
 
     def check(self, spec: StepSpec) -> Node:
@@ -131,10 +167,11 @@ class Route:
             )
         self._workflow.on_exit = FINISH
 
-    def _template(self, spec: StepSpec) -> str:
+    def _template(self, spec: StepSpec, *, sidecar: StepSpec | None = None) -> str:
         if spec.name not in self.specs:
             self.specs[spec.name] = spec
-            step_template(spec, self._profile, port=getattr(getattr(self._config, spec.name), "port", None))
+            port = getattr(getattr(self._config, spec.name), "port", None)
+            step_template(spec, self._profile, port=port, sidecar=sidecar)
         return argo_name(spec.name)
 
     @staticmethod
@@ -160,10 +197,10 @@ def route(
     common = _common(profile, {"posttrain/route": name})
     if schedule:
         opened: Workflow = CronWorkflow(
-            name=name, schedules=[schedule], timezone=timezone, concurrency_policy="Forbid", **common
+            name=argo_name(name), schedules=[schedule], timezone=timezone, concurrency_policy="Forbid", **common
         )
     else:
-        opened = Workflow(name=run, generate_name=None if run else f"{name}-", **common)
+        opened = Workflow(name=run, generate_name=None if run else f"{argo_name(name)}-", **common)
     with opened as workflow:
         built = Route(workflow, config, profile)
         yield workflow, built

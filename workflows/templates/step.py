@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from hera.workflows import Container, Env, FieldEnv, Parameter, Resources, RetryStrategy
+from hera.workflows import Container, Env, FieldEnv, Parameter, Resources, RetryStrategy, UserContainer
 from hera.workflows.models import (
     Backoff,
     Capabilities,
@@ -38,8 +38,11 @@ def argo_name(name: str) -> str:
     return name.replace("_", "-")
 
 
-def step_template(spec: StepSpec, profile: Profile, *, port: int | None = None) -> Container:
-    """The container template that runs `spec` where `profile` says. A service listens on `port`, or its spec's."""
+def step_template(
+    spec: StepSpec, profile: Profile, *, port: int | None = None, sidecar: StepSpec | None = None
+) -> Container:
+    """The container template that runs `spec` where `profile` says. A service listens on `port`, or its spec's; a
+    service that is its `sidecar` runs in the same pod, with its own section of the configuration."""
     settings = profile.settings(spec)
     port = port or spec.port
     service = spec.kind == "service"
@@ -56,7 +59,7 @@ def step_template(spec: StepSpec, profile: Profile, *, port: int | None = None) 
         command=["envs/run", profile.environment(spec), "python", "-m", spec.package],
         args=_arguments(spec, profile),
         env=[
-            *([FieldEnv(name="POD_IP", field_path="status.podIP")] if service else []),
+            *([FieldEnv(name="POD_IP", field_path="status.podIP")] if service or sidecar else []),
             *(Env(name=k, value=v) for k, v in (dict(spec.variables) | profile.env | settings.env).items()),
         ],
         resources=Resources(cpu_request=settings.cpu, memory_request=settings.memory, gpus=settings.gpu or None),
@@ -70,6 +73,30 @@ def step_template(spec: StepSpec, profile: Profile, *, port: int | None = None) 
         daemon=True if service else None,
         ports=[ContainerPort(container_port=port, name="http")] if service and port else None,
         readiness_probe=_readiness(spec, port) if service and port else None,
+        sidecars=[_sidecar(sidecar, profile)] if sidecar else None,
+    )
+
+
+def _sidecar(spec: StepSpec, profile: Profile) -> UserContainer:
+    settings = profile.settings(spec)
+    given = {
+        "step": f"{{{{inputs.parameters.step}}}}_{spec.name}",
+        "config": f"{{{{workflow.parameters.{argo_name(spec.name)}-config}}}}",
+    }
+    return UserContainer(
+        name=argo_name(spec.name),
+        image=profile.image(profile.environment(spec)),
+        image_pull_policy=profile.image_pull_policy,
+        working_dir=profile.project,
+        command=["envs/run", profile.environment(spec), "python", "-m", spec.package],
+        args=_arguments(spec, profile, **given),
+        env=[
+            FieldEnv(name="POD_IP", field_path="status.podIP"),
+            *(Env(name=k, value=v) for k, v in (dict(spec.variables) | profile.env | settings.env).items()),
+        ],
+        resources=Resources(cpu_request=settings.cpu, memory_request=settings.memory),
+        volume_mounts=_mounts(profile),
+        security_context=_security(profile),
     )
 
 
@@ -131,13 +158,16 @@ def _retries(limit: int | None, profile: Profile) -> RetryStrategy:
     )
 
 
-def _arguments(spec: StepSpec, profile: Profile) -> list[str]:
+def _arguments(
+    spec: StepSpec, profile: Profile, *, step: str = "{{inputs.parameters.step}}",
+    config: str = "{{inputs.parameters.config}}",
+) -> list[str]:  # fmt: skip
     arguments = [
         "--workspace", profile.workspace,
         "--run", "{{workflow.name}}",
-        "--step", "{{inputs.parameters.step}}",
+        "--step", step,
         "--seed", "{{workflow.parameters.seed}}",
-        "--config", "{{inputs.parameters.config}}",
+        "--config", config,
         "--outputs", OUTPUTS,
     ]  # fmt: skip
     for field in fields(spec.Inputs):
