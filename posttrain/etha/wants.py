@@ -159,7 +159,9 @@ class _Loading:
     def _with_memory(self, target: torch.Tensor) -> torch.Tensor:
         from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info, materialize_layer
 
-        layer, name = self._owners[target.untyped_storage()._cdata]
+        layer, name = self._owners.get(target.untyped_storage()._cdata, (None, ""))
+        if layer is None:
+            raise UserError(f"{self.who} copies weights to a place that belongs to no parameter while it is reloaded")
         materialize_layer(layer, get_layerwise_info(layer))
         self._direct.add(layer)
         return getattr(layer, name).as_strided(target.shape, target.stride(), target.storage_offset())
@@ -234,13 +236,17 @@ def _as_before_loading(model: nn.Module) -> Iterator[None]:
                 continue
             noted = LAYERWISE_INFO[layer].restore_metadata
             for own, before in zip((layer._parameters, layer._buffers), noted, strict=True):
-                for name in own.keys() - SKIP_TENSORS:
-                    del own[name]
-                for name in before.keys() - SKIP_TENSORS:
-                    fresh = restore_layer_refs(to_meta_tensor(before[name]), layer)
+                for name, tensor in list(own.items()):
+                    if name not in SKIP_TENSORS:
+                        del own[name]
+                    elif own is layer._parameters and tensor is not None:
+                        own[name] = to_meta_tensor(tensor)
+                for name, tensor in before.items():
+                    if name in SKIP_TENSORS:
+                        continue
+                    own[name] = fresh = restore_layer_refs(to_meta_tensor(tensor), layer)
                     if hasattr(fresh, "weight_loader"):  # of a model that was reloaded it counts instead of loading
                         fresh.weight_loader = _get_original_loader(fresh)
-                    own[name] = fresh
         yield
     finally:
         for layer, attributes, containers in kept:

