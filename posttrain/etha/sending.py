@@ -138,6 +138,7 @@ class Sending:
             with self._lock:
                 self._over = True
 
+    @torch.no_grad()
     def _run(self) -> dict[int, str]:
         buckets, ranks = self._part.buckets, sorted({d for b in self._part.buckets for d in b.destinations})
         addresses = [self.order.ranks[rank] for rank in ranks]
@@ -239,8 +240,7 @@ class Sending:
 
 def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy and convert each: one call for all, which counts where tensors are small and many."""
-    with torch.no_grad():
-        torch._foreach_copy_(list(targets), list(sources))
+    torch._foreach_copy_(list(targets), list(sources))
 
 
 def digest_places(transport: Transport, memory: Tensor, places: Places) -> int:

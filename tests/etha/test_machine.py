@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from posttrain.etha.coordinator import machine, orders
+from posttrain.etha.coordinator import events, machine, orders
 from posttrain.etha.coordinator.settings import CoordinatorSettings
 from posttrain.etha.coordinator.state import State
 from posttrain.etha.wire import Address, RankReport, SourceReport
@@ -47,7 +47,7 @@ class Versions(RuleBasedStateMachine):
             for rank in range(RANKS):
                 self.rank_starts(name, rank)
 
-    def tell(self, event: machine.Event) -> bool:
+    def tell(self, event: events.Event) -> bool:
         before = self.state
         try:
             self.state = machine.step(self.state, event, self.now, SETTINGS)
@@ -100,7 +100,7 @@ class Versions(RuleBasedStateMachine):
     def source_starts(self, rank: int) -> None:
         """Also: one that was killed starts again, and has nothing to offer."""
         self.offers[rank], self.sent[rank] = {}, {}
-        self.tell(machine.SourceJoins("trainer", rank, SOURCES, f"layout {rank}"))
+        self.tell(events.SourceJoins("trainer", rank, SOURCES, f"layout {rank}"))
         self.epochs[f"trainer/{rank}"] = self.state.sources[f"trainer/{rank}"].epoch
         self.source_speaks(rank)
 
@@ -116,7 +116,7 @@ class Versions(RuleBasedStateMachine):
             self.engine[key] = 0  # it was changed halfway, and its process had to be started anew
         if rank == 0 and not any(f"{name}/{r}" in self.state.ranks for r in range(RANKS)):
             self.highest_answered[name] = 0  # another engine by the same name
-        self.tell(machine.RankJoins(name, rank, RANKS, f"wants {rank}", ADDRESS, "", applied))
+        self.tell(events.RankJoins(name, rank, RANKS, f"wants {rank}", ADDRESS, "", applied))
         self.epochs[key] = self.state.ranks[key].epoch
         self.rank_speaks(name, rank)
 
@@ -125,13 +125,13 @@ class Versions(RuleBasedStateMachine):
         key = f"trainer/{rank}"
         self.sequence += 1
         report = SourceReport(self.sequence, dict(self.offers[rank]), dict(self.sent[rank]), {})
-        if self.tell(machine.SourceSays(key, self.epochs[key], report)):
+        if self.tell(events.SourceSays(key, self.epochs[key], report)):
             return
         assert key not in self.state.sources
         # Fenced: it joins again, with what it has.
-        self.tell(machine.SourceJoins("trainer", rank, SOURCES, f"layout {rank}"))
+        self.tell(events.SourceJoins("trainer", rank, SOURCES, f"layout {rank}"))
         self.epochs[key] = self.state.sources[key].epoch
-        self.tell(machine.SourceSays(key, self.epochs[key], report))
+        self.tell(events.SourceSays(key, self.epochs[key], report))
 
     @rule(name=replicas, rank=ranks)
     def rank_speaks(self, name: str, rank: int) -> None:
@@ -146,7 +146,7 @@ class Versions(RuleBasedStateMachine):
             report = RankReport(
                 self.sequence, self.engine[key], attempt.id, held[1], 0, 0, self.broken[key], self.failed[key]
             )
-        if not self.tell(machine.RankSays(key, self.epochs[key], report)):
+        if not self.tell(events.RankSays(key, self.epochs[key], report)):
             self.rank_starts(name, rank, keeps=True)
 
     @rule()
@@ -223,18 +223,18 @@ class Versions(RuleBasedStateMachine):
                 if key in silent:
                     continue
                 self.source_speaks(int(rank)) if group == "trainer" else self.rank_speaks(group, int(rank))
-        self.tell(machine.Tick())
+        self.tell(events.Tick())
 
     @rule(back=st.integers(1, 3))
     def roll_back(self, back: int) -> None:
-        if self.tell(machine.RollBack(max(1, self.state.target - back))):
+        if self.tell(events.RollBack(max(1, self.state.target - back))):
             self.rolled_back = True
 
     @rule()
     def abort(self) -> None:
         if self.state.moving is not None:
             before = self.state.target
-            self.tell(machine.Abort(self.state.moving))
+            self.tell(events.Abort(self.state.moving))
             assert self.state.target == before
 
     @rule()
@@ -278,7 +278,7 @@ class Versions(RuleBasedStateMachine):
                 self.engine_changes(name, rank, breaks=False)
         if len(self.state.replicas) > 1 and served > 1:
             assert self.state.traffic(), "an update without failures takes everyone out of traffic"
-        self.tell(machine.Tick())
+        self.tell(events.Tick())
 
 
 Versions.TestCase.settings = settings(max_examples=25, stateful_step_count=30)

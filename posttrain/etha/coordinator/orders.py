@@ -43,7 +43,8 @@ def outcome(state: State, version: int, key: str) -> Outcome:
     for name, replica in state.replicas.items():
         attempt = replica.attempt
         held = attempt is not None and attempt.held and attempt.version == version
-        place = serving if state.engine(name) == version else ready if held or replica.commit else pending
+        soon = (held or replica.commit is not None) and replica.failures == 0
+        place = serving if state.engine(name) == version else ready if soon else pending
         place.append(name)
     return Outcome(known.state, known.reason, tuple(serving), tuple(ready), tuple(pending))
 

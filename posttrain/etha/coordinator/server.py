@@ -12,52 +12,34 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import httpx
 import msgspec
 from msgspec.structs import replace
 
-from posttrain.etha import plan as plans
-from posttrain.etha.coordinator import machine, orders
+from posttrain.etha.coordinator import events, machine, orders
 from posttrain.etha.coordinator.engines import EngineFailed, change
 from posttrain.etha.coordinator.metrics import Metrics
+from posttrain.etha.coordinator.planning import Plans
 from posttrain.etha.coordinator.settings import CoordinatorSettings
 from posttrain.etha.coordinator.state import Commit, State
 from posttrain.etha.coordinator.store import Store
-from posttrain.etha.coordinator.view import PlanView
-from posttrain.etha.layout import SourceLayout, join
-from posttrain.etha.plan import Plan
-from posttrain.etha.simulate import simulate
-from posttrain.etha.slices import Want
-from posttrain.etha.topology import one_host
 from posttrain.etha.wire import (
     Joined,
     JoinRank,
     JoinSource,
     RankBeat,
     RankOrders,
-    RankPart,
     RankTold,
     SourceBeat,
     SourceOrders,
-    SourcePart,
     SourceTold,
 )
 from posttrain.group_commit import Refused
 
 log = logging.getLogger(__name__)
 events_log = logging.getLogger("posttrain.etha.events")
-_PLANS = 8  # kept in memory
 _GONE = "gone"  # the tag of one who is no member any more: its next beat is refused
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A plan and what it was made for."""
-
-    plan: Plan
-    wants: tuple[tuple[Want, ...], ...]
 
 
 class Coordinator:
@@ -69,9 +51,9 @@ class Coordinator:
         self.state = machine.forgive(self.store.load(), clock(), settings)
         self.metrics = Metrics(lambda: self.state)
         self.closing = False
-        self._waiting: asyncio.Queue[tuple[machine.Event, asyncio.Future[None]]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[events.Event, asyncio.Future[None]]] = asyncio.Queue()
         self._changed = asyncio.Event()
-        self._plans: dict[str, asyncio.Task[Planned]] = {}
+        self.plans = Plans(self.store, settings.bucket_bytes, self.metrics.planned.observe)
         self._engines: dict[int, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -82,7 +64,8 @@ class Coordinator:
 
     async def __aexit__(self, *_: object) -> None:
         self.close_waits()
-        running = [*self._tasks, *self._engines.values(), *self._plans.values()]
+        await self.plans.close()
+        running = [*self._tasks, *self._engines.values()]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -94,7 +77,7 @@ class Coordinator:
         self.closing = True
         self._changed.set()
 
-    async def tell(self, event: machine.Event) -> None:
+    async def tell(self, event: events.Event) -> None:
         """Returns once what follows from the event is on disk. Raises Refused."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.put_nowait((event, done))
@@ -104,16 +87,16 @@ class Coordinator:
         if not 0 <= rank < asked.ranks or len(asked.layout.ranks) != 1:
             raise Refused(422, f"rank {rank} of {asked.ranks} must say what it alone holds")
         digest = await self._keep(asked.layout)
-        await self.tell(machine.SourceJoins(group, rank, asked.ranks, digest))
+        await self.tell(events.SourceJoins(group, rank, asked.ranks, digest))
         return Joined(self.state.sources[f"{group}/{rank}"].epoch, self.settings.lease_seconds)
 
     async def join_rank(self, replica: str, rank: int, asked: JoinRank) -> Joined:
         digest = await self._keep(asked.wants)
-        await self.tell(machine.RankJoins(replica, rank, asked.ranks, digest, asked.address, asked.url, asked.applied))
+        await self.tell(events.RankJoins(replica, rank, asked.ranks, digest, asked.address, asked.url, asked.applied))
         return Joined(self.state.ranks[f"{replica}/{rank}"].epoch, self.settings.lease_seconds)
 
     async def source_beats(self, key: str, beat: SourceBeat) -> SourceTold:
-        await self.tell(machine.SourceSays(key, beat.epoch, beat.report))
+        await self.tell(events.SourceSays(key, beat.epoch, beat.report))
 
         def told() -> tuple[str, SourceOrders]:
             member = self.state.sources.get(key)
@@ -125,7 +108,7 @@ class Coordinator:
         return SourceTold(*await self._other(told, beat.seen, beat.wait))
 
     async def rank_beats(self, key: str, beat: RankBeat) -> RankTold:
-        await self.tell(machine.RankSays(key, beat.epoch, beat.report))
+        await self.tell(events.RankSays(key, beat.epoch, beat.report))
         self.metrics.received(key, beat.report)
 
         def told() -> tuple[str, RankOrders]:
@@ -137,82 +120,11 @@ class Coordinator:
 
         return RankTold(*await self._other(told, beat.seen, beat.wait))
 
-    async def specs(self) -> SourceLayout:
-        """What the first group of sources that is complete holds, without its ranks. Raises Refused."""
-        state = self.state
-        group = next((g for n in sorted({s.group for s in state.sources.values()}) if (g := state.group(n))), None)
-        if group is None:
-            raise Refused(404, "no publisher has said yet what it holds")
-        whole = await asyncio.to_thread(self._layout, [source.layout for source in group])
-        return SourceLayout(whole.specs, (), whole.aliases)
-
-    async def source_part(self, name: str, rank: int) -> SourcePart:
-        made = await self._plan(name)
-        buckets = made.plan.for_source(rank)
-        wanted = {transfer.want for bucket in buckets for transfer in bucket.transfers}
-        ranks = {destination for bucket in buckets for destination in bucket.destinations}
-        return SourcePart(
-            buckets, {n: made.plan.wants[n] for n in sorted(wanted)}, {rank: made.wants[rank] for rank in sorted(ranks)}
-        )
-
-    async def rank_part(self, name: str, rank: int) -> RankPart:
-        made = await self._plan(name)
-        buckets = made.plan.for_destination(rank)
-        wanted = {transfer.want for bucket in buckets for transfer in bucket.transfers}
-        return RankPart(buckets, {n: made.plan.wants[n] for n in sorted(wanted)})
-
-    async def plan_of(self, replica: str) -> PlanView:
-        """How the replica would get a version of the first group of sources that is complete. Raises Refused."""
-        state = self.state
-        members = state.members(replica) if replica in state.replicas else None
-        groups = ((name, state.group(name)) for name in sorted({s.group for s in state.sources.values()}))
-        name, group = next(((name, group) for name, group in groups if group), ("", None))
-        if members is None or group is None:
-            raise Refused(404, f"replica {replica!r} is not whole" if group else "no publisher is whole")
-        layouts, wants = [s.layout for s in group], [r.wants for r in members]
-        made = await self._made(machine.plan_name(layouts, wants, self.settings.bucket_bytes), layouts, wants)
-        return await asyncio.to_thread(plan_view, replica, name, len(group), made.plan, len(members))
-
     async def wants(self, key: str) -> bytes:
         """What a rank wants, as it said so. Raises Refused."""
         if key not in self.state.ranks:
             raise Refused(404, f"there is no rank {key}")
         return await asyncio.to_thread(self.store.blob, self.state.ranks[key].wants)
-
-    async def _plan(self, name: str) -> Planned:
-        if name in self._plans:
-            return await self._made(name, [], [])
-        for replica, known in self.state.replicas.items():
-            if known.attempt is not None and known.attempt.plan == name:
-                group, members = self.state.group(known.attempt.group), self.state.members(replica)
-                if group and members:
-                    return await self._made(name, [s.layout for s in group], [r.wants for r in members])
-        raise Refused(404, f"there is no plan {name!r}, or it is not needed any more")
-
-    async def _made(self, name: str, layouts: list[str], wants: list[str]) -> Planned:
-        if name not in self._plans:
-            for old in list(self._plans)[: 1 - _PLANS]:
-                self._plans.pop(old).cancel()
-            self._plans[name] = asyncio.create_task(asyncio.to_thread(self._make, layouts, wants))
-        try:
-            return await asyncio.shield(self._plans[name])
-        except Exception as problem:  # a want that no source has is the replica's mistake, and whoever asks hears it
-            self._plans.pop(name, None)
-            raise Refused(409, f"no plan can be made: {problem}") from None
-
-    def _make(self, layouts: list[str], digests: list[str]) -> Planned:
-        source = self._layout(layouts)
-        wants = tuple(msgspec.json.decode(self.store.blob(digest), type=tuple[Want, ...]) for digest in digests)
-        started = time.perf_counter()
-        made = plans.plan(
-            source, wants, topology=one_host(len(source.ranks), len(wants)),
-            bucket_bytes=self.settings.bucket_bytes, ways=("direct",),
-        )  # fmt: skip
-        self.metrics.planned.observe(time.perf_counter() - started)
-        return Planned(made, wants)
-
-    def _layout(self, digests: list[str]) -> SourceLayout:
-        return join([msgspec.json.decode(self.store.blob(digest), type=SourceLayout) for digest in digests])
 
     async def _keep(self, thing: object) -> str:
         value = msgspec.json.encode(thing)
@@ -285,29 +197,16 @@ class Coordinator:
         try:
             await change(self._http, url, commit.version, self.settings.pause)
         except EngineFailed as problem:
-            await self.tell(machine.Driven(replica, commit.id, str(problem)))
+            await self.tell(events.Driven(replica, commit.id, str(problem)))
             return
         self.metrics.paused.observe(time.perf_counter() - started)
-        await self.tell(machine.Driven(replica, commit.id))
+        await self.tell(events.Driven(replica, commit.id))
 
     async def _tick_for_ever(self) -> None:
         while True:
             with contextlib.suppress(Refused):
-                await self.tell(machine.Tick())
+                await self.tell(events.Tick())
             await asyncio.sleep(min(0.25, self.settings.lease_seconds / 8))
-
-
-def plan_view(replica: str, publisher: str, sources: int, made: Plan, ranks: int) -> PlanView:
-    by_source, by_rank = [0] * sources, [0] * ranks
-    for bucket in made.buckets:
-        by_source[bucket.source] += bucket.nbytes * len(bucket.destinations)
-        for rank in bucket.destinations:
-            by_rank[rank] += bucket.nbytes
-    predicted = simulate(made)
-    return PlanView(
-        replica, publisher, sources, ranks, len(made.table.names), sum(len(b.transfers) for b in made.buckets),
-        len(made.buckets), sum(by_rank), tuple(by_source), tuple(by_rank), predicted.seconds, predicted.bottleneck,
-    )  # fmt: skip
 
 
 def _tag(found: object) -> str:

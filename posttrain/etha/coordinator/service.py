@@ -12,7 +12,7 @@ from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
-from posttrain.etha.coordinator import machine
+from posttrain.etha.coordinator import events
 from posttrain.etha.coordinator.server import Coordinator
 from posttrain.etha.coordinator.settings import CoordinatorSettings
 from posttrain.etha.coordinator.view import checks, versions
@@ -67,25 +67,25 @@ def create_app(settings: CoordinatorSettings) -> FastAPI:
 
     @app.delete("/v1/sources/{group}/{rank}")
     async def source_leaves(group: Name, rank: Number, epoch: int) -> dict[str, bool]:
-        await server.tell(machine.Leaves("sources", f"{group}/{rank}", epoch))
+        await server.tell(events.Leaves("sources", f"{group}/{rank}", epoch))
         return {"left": True}
 
     @app.delete("/v1/replicas/{replica}/{rank}")
     async def rank_leaves(replica: Name, rank: Number, epoch: int) -> dict[str, bool]:
-        await server.tell(machine.Leaves("ranks", f"{replica}/{rank}", epoch))
+        await server.tell(events.Leaves("ranks", f"{replica}/{rank}", epoch))
         return {"left": True}
 
     @app.get("/v1/specs")
     async def specs() -> Response:
-        return _json(await server.specs())
+        return _json(await server.plans.specs(server.state))
 
     @app.get("/v1/plans/{plan}/sources/{rank}")
     async def source_part(plan: Name, rank: Number) -> Response:
-        return _json(await server.source_part(plan, rank))
+        return _json(await server.plans.source_part(server.state, plan, rank))
 
     @app.get("/v1/plans/{plan}/ranks/{rank}")
     async def rank_part(plan: Name, rank: Number) -> Response:
-        return _json(await server.rank_part(plan, rank))
+        return _json(await server.plans.rank_part(server.state, plan, rank))
 
     @app.get("/versions")
     async def show() -> Response:
@@ -94,17 +94,17 @@ def create_app(settings: CoordinatorSettings) -> FastAPI:
 
     @app.post("/v1/versions/{version}/abort")
     async def abort(version: Number) -> Response:
-        await server.tell(machine.Abort(version))
+        await server.tell(events.Abort(version))
         return _json(versions(server.state))
 
     @app.post("/v1/versions/{version}/rollback")
     async def roll_back(version: Number) -> Response:
-        await server.tell(machine.RollBack(version))
+        await server.tell(events.RollBack(version))
         return _json(versions(server.state))
 
     @app.get("/v1/replicas/{replica}/plan")
     async def plan(replica: Name) -> Response:
-        return _json(await server.plan_of(replica))
+        return _json(await server.plans.plan_of(server.state, replica))
 
     @app.get("/v1/replicas/{replica}/{rank}/wants")
     async def wants(replica: Name, rank: Number) -> Response:
@@ -113,7 +113,7 @@ def create_app(settings: CoordinatorSettings) -> FastAPI:
     @app.post("/v1/checks")
     async def check() -> Response:
         """Have every rank look at what it holds; GET tells what they found."""
-        await server.tell(machine.Check())
+        await server.tell(events.Check())
         return _json(checks(server.state))
 
     @app.get("/v1/checks")
@@ -121,7 +121,7 @@ def create_app(settings: CoordinatorSettings) -> FastAPI:
         return _json(checks(server.state))
 
     @app.get("/v1/events")
-    async def events(
+    async def list_events(
         after: Annotated[int, Query(ge=0)] = 0, limit: Annotated[int, Query(ge=1, le=1000)] = 100
     ) -> Response:
         return _json(await asyncio.to_thread(server.store.events, after, limit))
