@@ -33,6 +33,17 @@ def test_an_objective_is_its_formula(name, seed):
     assert_as_written_out(config(name), batch(LENGTHS, seed=seed, noise=NOISE.get(name, 0.5)))
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_log_ratios_beyond_their_bound(name):
+    """Of tokens, and of samples whose tokens' are within it."""
+    for noise in (8.0, 40.0):
+        made = batch(LENGTHS, seed=12, noise=noise)
+        assert_as_written_out(config(name), made)
+        if name in LEARNING_FROM_SAMPLES:
+            correct = ("truncate", "sequence", 0.0, 1e9)
+            assert_as_written_out(config(name, correction=Correction(*correct)), made, correct=correct)
+
+
 @pytest.mark.parametrize("name", LEARNING_FROM_SAMPLES)
 def test_without_an_old_policy_the_ratio_is_one_and_the_gradient_is_the_policys(name):
     made = batch(LENGTHS, seed=7).without("old_logprobs")
