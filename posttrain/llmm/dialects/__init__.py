@@ -2,6 +2,9 @@
 
 Laws: what a dialect lifts it lowers again to the same JSON, up to the order of keys; a stream folds to what the whole
 answer lifts to. `dialect(name)` gives one, `convert` crosses from one to another and lists what was lost.
+
+A vendor's interface is a package: requests with their messages, content and tools, answers, the stream. An agent's own
+form (`codex`, `claude_code`) is what it adds to its vendor's.
 """
 
 from __future__ import annotations
@@ -47,8 +50,9 @@ def dialect(name: str) -> Dialect:
     if full not in NAMES:
         raise UserError("is no dialect", field="dialect", value=name, remedy=f"one of {', '.join((*NAMES, *SHORT))}")
     base = _BASES.get(full, full)
-    whole, stream = (import_module(f"posttrain.llmm.dialects.{base}{part}") for part in ("", "_stream"))
+    parts = ("requests", "answers", "stream")
+    requests, answers, stream = (import_module(f"posttrain.llmm.dialects.{base}.{part}") for part in parts)
     return Dialect(
-        full, base, whole.lift_request, whole.lower_request, whole.lift_response, whole.lower_response,
+        full, base, requests.lift_request, requests.lower_request, answers.lift_response, answers.lower_response,
         stream.lift_stream, stream.lower_stream, stream.Lifter, stream.Lowerer,
     )  # fmt: skip

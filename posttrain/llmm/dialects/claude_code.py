@@ -13,16 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from posttrain.llmm.dialects.anthropic_messages import (
-    lift_request,
-    lift_response,
-    lower_request,
-    lower_response,
-)
 from posttrain.llmm.dialects.session import Session
 from posttrain.llmm.ir.origin import Json
 
-__all__ = ["NAME", "TOOLS", "lift_request", "lift_response", "lower_request", "lower_response", "session"]
 NAME: Final = "claude_code"
 TOOLS: Final[Mapping[str, str]] = {
     "Bash": "execute", "BashOutput": "execute", "KillShell": "execute", "Edit": "edit", "MultiEdit": "edit",

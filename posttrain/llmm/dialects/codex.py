@@ -12,16 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from posttrain.llmm.dialects.openai_responses import (
-    lift_request,
-    lift_response,
-    lower_request,
-    lower_response,
-)
 from posttrain.llmm.dialects.session import Session
 from posttrain.llmm.ir.origin import Json
 
-__all__ = ["NAME", "TOOLS", "lift_request", "lift_response", "lower_request", "lower_response", "session"]
 NAME: Final = "codex"
 TOOLS: Final[Mapping[str, str]] = {
     "exec": "execute", "sleep": "wait", "request_user_input_async": "ask", "followup_task": "spawn",

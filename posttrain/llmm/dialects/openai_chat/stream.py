@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from posttrain.llmm.dialects.openai_chat import (
-    NAME,
+from posttrain.llmm.dialects.openai_chat import NAME
+from posttrain.llmm.dialects.openai_chat.answers import (
     STOP_WORDS,
     lift_error,
-    lift_logprobs,
     lift_stop,
     lift_usage,
     lower_error,
-    lower_logprobs,
     lower_stop,
     lower_usage,
 )
+from posttrain.llmm.dialects.openai_chat.logprobs import lift_logprobs, lower_logprobs
 from posttrain.llmm.dialects.wire import as_list, done, own, put
 from posttrain.llmm.ir.chat import Part, Reasoning, Refusal, Text, ToolCall, arguments_text
 from posttrain.llmm.ir.origin import Json

@@ -10,22 +10,19 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from posttrain.llmm.dialects.anthropic_messages import (
-    NAME,
-    lift_block,
-    lift_citation,
+from posttrain.llmm.dialects.anthropic_messages import NAME
+from posttrain.llmm.dialects.anthropic_messages.answers import (
     lift_error,
     lift_response,
     lift_stop,
     lift_usage,
-    lower_blocks,
-    lower_citation,
     lower_error,
     lower_response,
     lower_stop,
     lower_usage,
     stop_residual,
 )
+from posttrain.llmm.dialects.anthropic_messages.blocks import lift_block, lift_citation, lower_blocks, lower_citation
 from posttrain.llmm.dialects.wire import done, own
 from posttrain.llmm.ir.chat import (
     ChatResponse,

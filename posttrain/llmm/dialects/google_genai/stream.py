@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from posttrain.llmm.dialects.google_genai import (
-    NAME,
+from posttrain.llmm.dialects.google_genai import NAME
+from posttrain.llmm.dialects.google_genai.answers import (
     lift_error,
-    lift_part,
     lift_response,
     lift_usage,
     lower_error,
-    lower_parts,
     lower_response,
     lower_stop,
     lower_usage,
 )
+from posttrain.llmm.dialects.google_genai.parts import lift_part, lower_parts
 from posttrain.llmm.dialects.wire import done, own, put
 from posttrain.llmm.ir.chat import (
     ChatResponse,

@@ -12,19 +12,15 @@ from typing import Any
 
 import msgspec
 
-from posttrain.llmm.dialects.openai_responses import (
-    NAME,
+from posttrain.llmm.dialects.openai_responses import NAME
+from posttrain.llmm.dialects.openai_responses.answers import lift_output, lift_response, lower_response
+from posttrain.llmm.dialects.openai_responses.content import (
     lift_annotation,
     lift_content_part,
-    lift_made,
-    lift_output,
-    lift_response,
     lower_annotation,
     lower_content_part,
-    lower_made,
-    lower_response,
-    lower_said,
 )
+from posttrain.llmm.dialects.openai_responses.items import lift_made, lower_made, lower_said
 from posttrain.llmm.dialects.wire import done, own
 from posttrain.llmm.ir.chat import (
     ChatResponse,
