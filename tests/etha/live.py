@@ -78,8 +78,8 @@ class Cluster:
         port = free_port()
         server = ModelServer(
             model, EngineSettings(**given), host="127.0.0.1", port=port, name="model",
-            log_file=self._directory / f"{port}.log", options=plugin.OPTIONS if etha else None,
-            environment=plugin.variables() if etha else None,
+            log_file=self._directory / f"{port}.log", options=plugin.OPTIONS if etha else {},
+            variables=plugin.variables() if etha else {},
         )  # fmt: skip
         return Engine(self._stack.enter_context(server))
 
