@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -214,7 +215,7 @@ def _existing(directory: Path) -> Path:
     return directory
 
 
-def _print(console: Console, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print(console: Console, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     if rows:
         grid = Table(box=None, header_style="bold")
         for name in columns:

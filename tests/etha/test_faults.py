@@ -167,7 +167,8 @@ def test_a_bucket_that_is_always_damaged(tmp_path: Path) -> None:
         recovers(made, 2)
 
 
-@pytest.mark.parametrize("place", most_are_slow(RECEIVING, "apply"))
+@slow
+@pytest.mark.parametrize("place", RECEIVING)
 def test_a_rank_is_stopped_for_longer_than_its_lease(tmp_path: Path, place: str) -> None:
     with world(tmp_path, place, keep=1) as made:
         victim = made.ranks["b", 0]
@@ -212,6 +213,7 @@ def test_a_publisher_that_was_believed_dead_harms_nobody(tmp_path: Path) -> None
         assert what == "push" and "in the place of this one" in said
 
 
+@slow
 def test_a_late_replica_catches_up_before_it_is_asked(tmp_path: Path) -> None:
     with world(tmp_path, keep=2) as made:
         made.replica("late", ONE)

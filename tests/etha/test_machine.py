@@ -197,6 +197,19 @@ class Versions(RuleBasedStateMachine):
             self.broken[f"{name}/{rank}"] = {there.attempt.id: "the source is gone"}
             self.rank_speaks(name, rank)
 
+    @rule(rank=ranks)
+    def an_engine_breaks(self, rank: int) -> None:
+        """In the middle of a change, after the next push has come as far as that."""
+        if self.state.moving is None and all(replica.commit is None for replica in self.state.replicas.values()):
+            self.push()
+            for name in list(self.state.replicas):
+                self.transfer(name, damaged=False)
+        for name, replica in self.state.replicas.items():
+            if replica.commit is not None:
+                self.engine_changes(name, 1 - rank, breaks=False)
+                self.engine_changes(name, rank, breaks=True)
+                return
+
     @rule(name=replicas, rank=ranks, breaks=st.booleans())
     def engine_changes(self, name: str, rank: int, breaks: bool) -> None:
         key = f"{name}/{rank}"
@@ -264,6 +277,7 @@ class Versions(RuleBasedStateMachine):
         assert self.state.target == version and set(self.state.traffic()) == set(self.state.replicas)
         assert {self.state.engine(name) for name in self.state.replicas} <= {version}
 
+    @rule()
     def work(self) -> None:
         """Everyone does what there is to do, and speaks."""
         for rank in range(SOURCES):
@@ -281,5 +295,5 @@ class Versions(RuleBasedStateMachine):
         self.tell(events.Tick())
 
 
-Versions.TestCase.settings = settings(max_examples=25, stateful_step_count=30)
+Versions.TestCase.settings = settings(max_examples=30, stateful_step_count=30)
 TestVersions = Versions.TestCase

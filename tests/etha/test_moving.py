@@ -10,9 +10,17 @@ from posttrain.etha import formats
 from tests.etha.layouts import TIED, served, trained
 from tests.etha.worlds import World
 
+GRID = [(1, 1, 1), (2, 2, 4), (4, 1, 2), (2, 1, 4)]
 
-@pytest.mark.parametrize("transport", ["shm", "process_group"])
-@pytest.mark.parametrize(("fsdp", "trainer_tp", "tp"), [(1, 1, 1), (2, 2, 4), (4, 1, 2), (2, 1, 4)])
+
+@pytest.mark.parametrize(
+    ("transport", "fsdp", "trainer_tp", "tp"),
+    [
+        *(("shm", *case) for case in GRID),
+        ("process_group", *GRID[1]),
+        *(pytest.param("process_group", *case, marks=pytest.mark.slow) for case in GRID if case != GRID[1]),
+    ],
+)
 def test_every_byte_arrives(tmp_path: Path, transport: str, fsdp: int, trainer_tp: int, tp: int) -> None:
     """1 to 1, 4 to 4, 4 to 2, 2 to 4: several dtypes, uneven shards, tied head, experts, padded vocabulary."""
     wants = [served(tp, rank) for rank in range(tp)]

@@ -147,9 +147,9 @@ def _check_commits(state: State, now: float, settings: CoordinatorSettings) -> S
         commit, members = replica.commit, state.members(name)
         if commit is None or members is None:
             continue
-        failed = next((r.report.failed[1] for r in members if r.report.failed and r.report.failed[0] == commit.id), "")
-        if failed:
-            state = failed(state, name, failed, now, settings)
+        why = next((r.report.failed[1] for r in members if r.report.failed and r.report.failed[0] == commit.id), "")
+        if why:
+            state = failed(state, name, why, now, settings)
         elif commit.driven and all(rank.report.applied == commit.version for rank in members):
             state = with_replica(state, name, commit=None, attempt=None, lags=False, failures=0, reason="")
         elif now - commit.since >= settings.commit_seconds:

@@ -6,6 +6,8 @@ is. What they are for is a bucket that was damaged, cut off, or put in another's
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import xxhash
 
@@ -21,7 +23,7 @@ def digest(memory: torch.Tensor, runs: Runs) -> int:
 
 
 def host_digest(memory: torch.Tensor, runs: Runs) -> int:
-    view = memoryview(memory.numpy())
+    view: Any = memory.numpy()
     if len(runs) == 1:
         offset, nbytes = runs[0]
         return xxhash.xxh3_64_intdigest(view[offset : offset + nbytes])
