@@ -21,6 +21,9 @@ CASES = {
     "sft-cluster": ("sft", "cluster", None, []),
     "sft-laptop-tiny": ("sft", "laptop", "tiny", []),
     "sft-cold-start": ("sft", "cluster", None, ["start=cold_start"]),
+    "standard-cluster": ("standard", "cluster", None, []),
+    "pure-rl-laptop-tiny": ("pure_rl", "laptop", "tiny", []),
+    "cold-start-rl-cluster": ("cold_start_rl", "cluster", None, []),
     "evaluation-cluster": ("evaluation", "cluster", None, []),
 }
 
