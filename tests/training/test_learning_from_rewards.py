@@ -22,7 +22,8 @@ from posttrain.training.experience import Sample, choose, pack_units
 from posttrain.training.learner import Learner
 from posttrain.training.model import load_model
 from posttrain.training.objectives.build import build
-from posttrain.training.objectives.config import KINDS, ObjectiveConfig
+from posttrain.training.objectives.config import ObjectiveConfig
+from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.selection.config import SampleSelection
 from posttrain.training.selection.staleness import Span
 from posttrain.training.strategy import SingleProcess

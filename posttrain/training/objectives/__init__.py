@@ -19,7 +19,8 @@ probability 0 has ratio 1; a log-probability below -100 (that of an impossible t
 is used by itself, without gradient. Exactly at a bound the gradient is that of inside. A group of equal rewards, and a
 group of one, has advantages of exactly 0. NaN stays NaN, so that the learner stops.
 
-    config       which objective, with its options (light: specs of steps import it)
+    kinds        the objectives there are, with their options (light, as is the next: specs of steps import them)
+    config       which one runs, and what all of them have
     tokens       what goes in and what comes out
     ratio        bounded log-ratios, and sums over sequences
     clipped      the clipped surrogate that half of them share

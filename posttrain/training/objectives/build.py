@@ -14,8 +14,9 @@ from typing import Any, Literal
 import torch
 
 from posttrain.errors import UserError
-from posttrain.training.objectives.config import KINDS, ObjectiveConfig
+from posttrain.training.objectives.config import ObjectiveConfig
 from posttrain.training.objectives.correction import correction
+from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.objectives.kl import kl
 from posttrain.training.objectives.tokens import Experience, Loss, Mean, Policy, Total
 

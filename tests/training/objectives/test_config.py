@@ -11,7 +11,8 @@ import torch
 from posttrain.contract.config import resolve
 from posttrain.errors import UserError
 from posttrain.training.objectives.build import build
-from posttrain.training.objectives.config import KINDS, ObjectiveConfig
+from posttrain.training.objectives.config import ObjectiveConfig
+from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.objectives.tokens import Experience, Loss, Mean, Policy
 from tests.training.objectives.support import batch, outcome
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from posttrain.training.objectives.build import build
-from posttrain.training.objectives.config import KINDS, Correction, Kl, ObjectiveConfig
+from posttrain.training.objectives.config import Correction, Kl, ObjectiveConfig
+from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.objectives.ratio import BOUND, LOWEST, log_ratio
 from posttrain.training.objectives.tokens import reported
 from tests.training.objectives.support import OPTIONS, SIGNALS, batch, outcome

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from posttrain.training.objectives.build import build
-from posttrain.training.objectives.config import KINDS, OWN, ObjectiveConfig
+from posttrain.training.objectives.config import ObjectiveConfig
+from posttrain.training.objectives.kinds import KINDS, OWN
 from posttrain.training.selection.config import SampleSelection
 from posttrain.training.selection.select import Reason
 from tests.training.objectives.support import batch, outcome

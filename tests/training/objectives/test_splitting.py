@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posttrain.training.objectives.build import build
-from posttrain.training.objectives.config import KINDS, Correction, Kl, ObjectiveConfig
+from posttrain.training.objectives.config import Correction, Kl, ObjectiveConfig
+from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.objectives.tokens import reported
 from tests.training.objectives.support import OPTIONS, batch, outcome
 

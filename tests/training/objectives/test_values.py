@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from posttrain.training.objectives.build import build
-from posttrain.training.objectives.config import KINDS, Correction, Kl, ObjectiveConfig
+from posttrain.training.objectives.config import Correction, Kl, ObjectiveConfig
+from posttrain.training.objectives.kinds import KINDS
 from tests.training.objectives import naive
 from tests.training.objectives.support import OPTIONS, Batch, batch, gradients, outcome
 
