@@ -173,21 +173,18 @@ class _Gone(Exception):
 
 
 async def _until_gone(http: Request, work: Any) -> Any:
-    """What `work` returns, unless the client leaves before."""
+    """What `work` returns, unless the client leaves before: then `work` is cancelled."""
     working: asyncio.Task[Any] = asyncio.ensure_future(work)
     leaving = asyncio.create_task(_left(http))
+    leaving.add_done_callback(lambda _: working.cancel())
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise _Gone
+        return await working
+    except asyncio.CancelledError:
+        if leaving.done():
+            raise _Gone from None
+        raise
     finally:
-        for task in (working, leaving):
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await working
-        with contextlib.suppress(asyncio.CancelledError):
-            await leaving
+        leaving.cancel()
 
 
 async def _left(http: Request) -> None:

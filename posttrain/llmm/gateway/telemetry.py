@@ -104,14 +104,15 @@ def log_request(**fields: Any) -> None:
 
 class Gathered(logging.Handler):
     """Lines from the event loop's thread, written together: to write each by itself costs a request more than its
-    conversion. A warning, or a line from another thread, is written at once, after those before it."""
+    conversion. A warning, or a line from another thread, is written at once, after those before it. All streams get
+    the lines in the form of the first."""
 
-    def __init__(self, to: logging.StreamHandler[Any]):
+    def __init__(self, *to: logging.StreamHandler[Any]):
         super().__init__()
         self._to, self._lines = to, list[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append(self._to.format(record))
+        self._lines.append(self._to[0].format(record))
         if record.levelno >= logging.WARNING or (loop := _loop()) is None:
             self.flush()
         elif len(self._lines) == 1:
@@ -121,9 +122,9 @@ class Gathered(logging.Handler):
         self.acquire()
         try:
             lines, self._lines = self._lines, []
-            if lines:
-                self._to.stream.write("".join(f"{line}\n" for line in lines))
-                self._to.flush()
+            for each in self._to if lines else ():
+                each.stream.write("".join(f"{line}\n" for line in lines))
+                each.flush()
         finally:
             self.release()
 
@@ -136,6 +137,9 @@ def _loop() -> asyncio.AbstractEventLoop | None:
 
 
 def gather_lines() -> None:
-    """Write the program's log so."""
+    """Write the program's log so, and ask for nothing that its lines do not say."""
     root = logging.getLogger()
-    root.handlers = [Gathered(each) if isinstance(each, logging.StreamHandler) else each for each in root.handlers]
+    streams = [each for each in root.handlers if isinstance(each, logging.StreamHandler)]
+    if streams:
+        root.handlers = [Gathered(*streams), *(each for each in root.handlers if each not in streams)]
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
