@@ -49,7 +49,7 @@ def test_answers_are_the_new_weights_and_a_request_in_flight_tells_which_made_wh
 
         answer = flying.result()
         spans = answer["weight_versions"]
-        assert [span["weight_version"] for span in spans] == ["default", "1"]
+        assert [span["version"] for span in spans] == ["default", "1"]
         assert spans[0]["start"] == 0 and spans[0]["end"] == spans[1]["start"] and spans[1]["end"] == 400
         assert answer["token_ids"][:16] == before[0][0]
 
