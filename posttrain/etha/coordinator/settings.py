@@ -23,7 +23,7 @@ class CoordinatorSettings:
     max_unavailable: int = 1  # replicas that change their weights at the same time
     tries: int = 3  # transfers of a version to a replica before it is left behind
     retry_seconds: float = 1.0  # after a failure, doubled with each
-    bucket_bytes: int = 32 << 20
+    bucket_bytes: int = 8 << 20
     keep_versions: int = 1000  # ended ones that are remembered
 
     def __post_init__(self) -> None:
