@@ -12,8 +12,10 @@ safetensors each source writes its shards into a file, each destination reads it
 copy        as many bytes from each source to each destination, in one piece, into memory that both have mapped
 
 `extra` is by how much a source's and a destination's resident memory grew while it went on, at most. What stays from
-push to push is not in it: Etha's staging, the destination's shard, as large as the buffers of the other ways. Bars, on two cores: at 4 to 4 ranks 2
-times faster than broadcast, and 3 times with small tensors; 0.8 of the copy. Ends with 1 where one is not held.
+push to push is not in it: Etha's staging, the destination's shard, as large as the buffers of the other ways.
+
+Bars, on two cores: at 4 to 4 ranks 2 times faster than broadcast, and 3 times with small tensors; 0.8 of the copy. Ends
+with 1 where one is not held.
 """
 
 from __future__ import annotations
