@@ -116,8 +116,9 @@ def _fitted(messages: tuple[Message, ...], by_name: bool) -> tuple[Message, ...]
     out: list[Message] = []
     part: Any
     for message in messages:
-        parts: list[Any] | None = None
-        for index, part in enumerate(message.parts):
+        parts: list[Any] = []
+        same = True
+        for part in message.parts:
             kind, new = type(part), part
             if kind is ToolResult:
                 call, name = part.call, part.name
@@ -136,10 +137,9 @@ def _fitted(messages: tuple[Message, ...], by_name: bool) -> tuple[Message, ...]
                     new = replace(part, id=id_)
             if kind in _SEALABLE and (part.signature is not None or (kind is Reasoning and part.encrypted is not None)):
                 new = replace(new, **{name: None for name in _SEALS if getattr(new, name, None) is not None})
-            if new is not part:
-                parts = list(message.parts) if parts is None else parts
-                parts[index] = new
-        out.append(message if parts is None else replace(message, parts=tuple(parts)))
+            parts.append(new)
+            same = same and new is part
+        out.append(message if same else replace(message, parts=tuple(parts)))
     return tuple(out)
 
 

@@ -49,9 +49,11 @@ def lift_message(wire: Json, field: str, role: Role) -> tuple[Role, tuple[Part, 
 def lower_messages(messages: tuple[Message, ...]) -> list[Json]:
     found: list[Json] = []
     for message in messages:
-        parts = lower_parts(message.parts)
-        if message.joined and found and found[-1].get("role") in (_ROLE_WORDS[message.role], "function", None):
+        parts, role = lower_parts(message.parts), _ROLE_WORDS[message.role]
+        if message.joined and found and found[-1].get("role", role) in (role, "function"):
             found[-1].setdefault("parts", []).extend(parts)
+        elif message.residual is None:
+            found.append({"role": role, "parts": parts})
         else:
             found.append(lower_message(message, parts))
     return found

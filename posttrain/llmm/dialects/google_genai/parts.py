@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from posttrain.llmm.dialects.google_genai import NAME
 from posttrain.llmm.dialects.wire import as_list, as_object, done, note, object_of, own, put, rest
@@ -80,12 +80,25 @@ def _lift_media(wire: Json, inner: Json, key: str, address: str) -> Part:
 
 
 def lower_parts(parts: tuple[Part, ...]) -> list[Json]:
+    """What most parts are is written at once, without a look at what they might be."""
     found: list[Json] = []
-    wire: Json | None
+    part: Any
     for part in parts:
-        kind = type(part)
-        wire = _SHORT[kind](part) if kind in _SHORT else _lower_part(part)
-        if wire is not None:
+        kind, left = type(part), part.residual
+        if left is None or NAME not in left:
+            if kind is ToolCall and part.id is not None and part.signature is None and not part.free:
+                found.append({"functionCall": {"id": part.id, "name": part.name, "args": object_of(part)}})
+                continue
+            if kind is Text and part.signature is None:
+                found.append({"text": part.text})
+                continue
+            if kind is ToolResult and part.value is None and part.call is not None and part.name is not None:
+                content = part.content
+                if len(content) == 1 and type(text := content[0]) is Text:
+                    said = {"error" if part.error else "output": text.text}
+                    found.append({"functionResponse": {"id": part.call, "name": part.name, "response": said}})
+                    continue
+        if (wire := _lower_part(part)) is not None:
             found.append(wire)
     return found
 
@@ -123,31 +136,6 @@ def _lower_part(part: Part) -> Json | None:
         return None if part.residual is None else part.residual.get(NAME)
     put(out, thoughtSignature=part.signature)
     return done(out)
-
-
-def _short_text(part: Text) -> Json | None:
-    usual = part.signature is None and (part.residual is None or NAME not in part.residual)
-    return {"text": part.text} if usual else _lower_part(part)
-
-
-def _short_call(part: ToolCall) -> Json | None:
-    id_, left = part.id, part.residual
-    if (left is not None and NAME in left) or part.free or part.signature is not None or id_ is None:
-        return _lower_part(part)
-    return {"functionCall": {"id": id_, "name": part.name, "args": object_of(part)}}
-
-
-def _short_result(part: ToolResult) -> Json | None:
-    content, call, name = part.content, part.call, part.name
-    usual = part.residual is None and part.value is None and call is not None and name is not None
-    if not usual or len(content) != 1 or type(text := content[0]) is not Text:
-        return _lower_part(part)
-    said = {"error" if part.error else "output": text.text}
-    return {"functionResponse": {"id": call, "name": name, "response": said}}
-
-
-# What most parts are, without a look at what they might be.
-_SHORT: Final[dict[type, Any]] = {Text: _short_text, ToolCall: _short_call, ToolResult: _short_result}
 
 
 def _lower_result(part: ToolResult, out: Json) -> Json:

@@ -86,12 +86,12 @@ def lift_assistant(wire: Json) -> Message:
     """An assistant's message, of a request or an answer."""
     get = wire.get
     content, calls = get("content"), get("tool_calls")
+    if type(content) is str and "role" in wire and len(wire) == (3 if calls else 2):
+        text = Text(text=content)
+        return Message(role="assistant", parts=(text, *_lift_calls(calls)) if calls else (text,))
     silent = content is None and "content" in wire
-    if len(wire) == ("role" in wire) + (silent or type(content) is str) + bool(calls):  # words, calls, or both
-        said: list[Part] = [] if content is None else [Text(text=content)]
-        if calls:
-            said += _lift_calls(calls)
-        return Message(role="assistant", parts=tuple(said), residual=_SILENT if silent else None)
+    if calls and len(wire) == ("role" in wire) + silent + 1:
+        return Message(role="assistant", parts=tuple(_lift_calls(calls)), residual=_SILENT if silent else None)
     return _lift_unusual(wire, content, calls)
 
 
