@@ -48,14 +48,18 @@ def lift_message(wire: Json, field: str, role: Role) -> tuple[Role, tuple[Part, 
 
 def lower_messages(messages: tuple[Message, ...]) -> list[Json]:
     found: list[Json] = []
+    last: Any = None  # the role of the content before, and its parts
+    tail: list[Json] | None = None
     for message in messages:
         parts, role = lower_parts(message.parts), _ROLE_WORDS[message.role]
-        if message.joined and found and found[-1].get("role", role) in (role, "function"):
-            found[-1].setdefault("parts", []).extend(parts)
+        if message.joined and tail is not None and (last == role or last is None or last == "function"):
+            tail += parts
         elif message.residual is None:
             found.append({"role": role, "parts": parts})
+            last, tail = role, parts
         else:
-            found.append(lower_message(message, parts))
+            found.append(wire := lower_message(message, parts))
+            last, tail = wire.get("role"), wire.get("parts")
     return found
 
 
