@@ -152,7 +152,8 @@ class Sending:
             digests: dict[int, int] = {}
             todo = {(bucket.number, rank) for bucket in buckets for rank in bucket.destinations}
             for _ in range(_ROUNDS):
-                self._send([b for b in buckets if any(n == b.number for n, _ in todo)], todo, links, arenas, digests)
+                numbers = {number for number, _ in todo}
+                self._send([b for b in buckets if b.number in numbers], todo, links, arenas, digests)
                 for link in links.values():
                     link.channel.send(Done())
                 todo = {(number, rank) for rank in ranks for number in links[rank].channel.receive(Again).buckets}
