@@ -37,7 +37,7 @@ from tests.llmm.tokens.families import model
 
 FAMILY, STREAMS, MEDIAN_MS, P99_MS = "qwen2_5", 16, 1.0, 5.0  # the bar, at so many streams
 HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {CLIENT}"}
-SLOW, QUICK = 'SCRIPT ["@slow one two three four five six seven eight nine ten"] END', "hi"
+SLOW, QUICK = 'SCRIPT ["@slow hello you"] END', "hi"  # seven tokens, and two
 
 
 @dataclass(frozen=True)
