@@ -59,10 +59,10 @@ def admin(url: str, path: str, body: Any) -> Any:
     return answer.json()
 
 
-def rows(workspace: Path, name: str) -> list[dict[str, Any]]:
+def rows(workspace: Path, name: str, stream: str = "experience") -> list[dict[str, Any]]:
     from posttrain.lakestream import Stream
 
-    table = Stream.open(workspace / "lake" / "experience.lance").snapshot().to_table()
+    table = Stream.open(workspace / "lake" / f"{stream}.lance").snapshot().to_table()
     return [row for row in table.to_pylist() if row["trajectory"].partition("#")[0] == name]
 
 
