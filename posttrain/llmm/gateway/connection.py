@@ -14,10 +14,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Gathering(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(Gathering(transport, self.loop))  # type: ignore[arg-type]
 
 
-class _Gathering:
+class Gathering:
     """The transport, but for when it writes."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
