@@ -1,4 +1,4 @@
-"""YAML as Kubernetes reads it: no dates, no numbers to base 60, `y` and `n` for truth, and a line for every field.
+"""YAML as Kubernetes reads it: no dates, no numbers to base 60, and a line for every field. `y` and `n` are texts.
 
 Invariant: what `write_documents` wrote, `read_documents` reads as the same, and so does Kubernetes.
 """
@@ -17,7 +17,7 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):
-    bool_values = {**_Base.bool_values, "y": True, "n": False}  # noqa: RUF012
+    pass
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -40,7 +40,6 @@ _Loader.add_implicit_resolver(
     ),
     list("-+0123456789."),
 )
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]\Z"), list("yYnN"))
 
 
 class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -53,6 +52,9 @@ class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mis
         ]
         for first in {*_Loader.yaml_implicit_resolvers, *yaml.SafeDumper.yaml_implicit_resolvers}
     }
+
+
+Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"[yYnN]\Z"), list("yYnN"))  # to kubectl
 
 
 def _whole_number(loader: Any, node: yaml.ScalarNode) -> int:

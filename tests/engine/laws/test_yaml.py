@@ -23,9 +23,14 @@ def test_a_text_stays_a_text(text: str) -> None:
     assert read_documents(to_yaml(document)) == [document]
 
 
+@pytest.mark.parametrize("text", ["y", "N", "1e-5"])
+def test_what_another_reader_takes_for_something_else_is_quoted(text: str) -> None:
+    assert write_documents([{"value": text}]) == f"value: '{text}'\n" == to_yaml({"value": text})
+
+
 @pytest.mark.parametrize(
     ("written", "read"),
-    [("y", True), ("N", False), ("off", False), ("017", 15), ("1_000", 1000), ("12:30:00", "12:30:00"), ("0b11", 3)],
+    [("y", "y"), ("off", False), ("017", 15), ("1_000", 1000), ("12:30:00", "12:30:00"), ("0b11", 3)],
 )
-def test_a_word_means_what_it_means_to_kubernetes(written: str, read: object) -> None:
+def test_what_a_bare_word_is_read_as(written: str, read: object) -> None:
     assert read_documents(f"value: {written}") == [{"value": read}]
