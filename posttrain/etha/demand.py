@@ -26,12 +26,12 @@ class Demand:
     @classmethod
     def of(cls, wants: Sequence[Sequence[Want]]) -> Demand:
         """Replicas list the same wants: each list is looked at once."""
-        same: dict[int, tuple[Want, ...]] = {}
+        same: dict[int, list[int]] = {}
         ranks: dict[tuple[Want, ...], list[int]] = {}
         for rank, listed in enumerate(wants):
             if id(listed) not in same:
-                same[id(listed)] = tuple(listed)
-            ranks.setdefault(same[id(listed)], []).append(rank)
+                same[id(listed)] = ranks.setdefault(tuple(listed), [])
+            same[id(listed)].append(rank)
         lists: dict[Want, list[int]] = {}
         for number, listed in enumerate(ranks):
             for want in dict.fromkeys(listed):
@@ -92,17 +92,17 @@ class Held:
 
 def holders(ranks: Sequence[RankLayout], names: Sequence[str]) -> Held:
     index = {name: number for number, name in enumerate(names)}
-    by_id: dict[int, int] = {}
+    by_id: dict[int, int] = {}  # most tensors of a described layout share their pieces
     by_value: dict[tuple[Piece, ...], int] = {}
-    columns: list[tuple[int, int, int]] = []
+    columns: list[tuple[np.ndarray, ...]] = []
     for rank, layout in enumerate(ranks):
-        for name, its in layout.tensors.items():
-            number = index.get(name)
-            if number is None:
-                continue
-            piece = by_id.get(id(its))
-            if piece is None:
-                piece = by_id[id(its)] = by_value.setdefault(its, len(by_value))
-            columns.append((rank, number, piece))
-    flat = np.array(columns, dtype=np.int32).reshape(-1, 3)
-    return Held(names, flat[:, 0], flat[:, 1], flat[:, 2], list(by_value))
+        count = len(layout.tensors)
+        for its in layout.tensors.values():
+            if id(its) not in by_id:
+                by_id[id(its)] = by_value.setdefault(its, len(by_value))
+        number = np.fromiter(map(by_id.__getitem__, map(id, layout.tensors.values())), np.int32, count)
+        held = np.fromiter(map(index.get, layout.tensors, itertools.repeat(-1)), np.int32, count)
+        wanted = held >= 0
+        columns.append((np.full(wanted.sum(), rank, np.int32), held[wanted], number[wanted]))
+    of_rank, of_name, of_piece = map(np.concatenate, zip(*columns, strict=True))
+    return Held(names, of_rank, of_name, of_piece, list(by_value))

@@ -74,7 +74,8 @@ def packed(
     Elements of many bytes come first in a bucket and scales last, so that all lie aligned.
     """
     alignment = np.array([shape.alignment for shape in shapes], dtype=np.int64)[rows.shape]
-    rows = rows.take(np.lexsort((rows.shape, rows.name, -alignment, rows.group, rows.source)))
+    pairs = rows.source.astype(np.int64) * len(groups) + rows.group
+    rows = rows.take(np.argsort(pairs * 16 - alignment, kind="stable"))
     ends = np.cumsum(rows.nbytes)
     starts = np.flatnonzero(np.diff(rows.source, prepend=-1) | np.diff(rows.group, prepend=-1))
     first, counts = [], []
