@@ -81,6 +81,15 @@ def test_a_log_ratio_at_its_bound_has_its_gradient_and_beyond_has_none():
     assert new.grad.tolist() == [1, 1, 0, 0]
 
 
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_a_ratio_of_trainer_to_sampler_exactly_at_its_bounds_is_inside(level):
+    made = batch((3, 2), seed=1)
+    equal = made.with_signals(sampler_logprobs=made.signals["old_logprobs"])
+    corrected = outcome(objective("dapo", correction=Correction("mask", level, low=1.0, high=1.0)), equal)
+    assert corrected[2]["sampler_outside"].total == 0
+    torch.testing.assert_close(corrected[:2], outcome(objective("dapo"), made)[:2], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("impossible", ["logprobs", *(name for name in SIGNALS if name.endswith("logprobs")), "all"])
 @pytest.mark.parametrize("name", [*SAMPLED, "dpo"])
 def test_a_token_of_probability_zero_leaves_everything_finite(name, impossible):
