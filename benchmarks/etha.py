@@ -4,7 +4,8 @@
 
 The same processes on this host do all of it: source ranks that hold FSDP shards, destination ranks that want tensor
 parallel ones, in the same dtype. Times are from when the first begins until the last destination has all of its
-bytes, the median of the repeats (fewer where they take long), after one that is not counted.
+bytes, the median of the repeats (fewer where they take long), after one that is not counted
+unless it takes as long as all of them may.
 
 etha        `Publisher.push` over shared memory until the version is decided: with the coordinator's state on disk
 broadcast   per tensor: all_gather among the sources, broadcast from one of them, each destination keeps its part (gloo)
@@ -317,9 +318,9 @@ def measure(case: Case, port: int, repeats: int) -> dict[str, Measured]:
         found = {}
         for way in ("copy", "etha", "broadcast", "safetensors"):
             runs, began = [], time.monotonic()
-            while len(runs) <= repeats and (len(runs) < 2 or time.monotonic() - began < LONG_ENOUGH):
+            while len(runs) <= repeats and time.monotonic() - began < LONG_ENOUGH:
                 runs.append(once(way, [orders for _, orders in actors], case.sources))
-            runs = runs[1:]
+            runs = runs[1:] or runs
             found[way] = Measured(
                 statistics.median(run.seconds for run in runs),
                 (max(run.extra[0] for run in runs), max(run.extra[1] for run in runs)),
