@@ -95,10 +95,10 @@ class Copied(Base):
         return self.view.base.name
 
     def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
-        self.view[box.index()].need(dtypes)
+        self.view[box.index()].need(dtypes)  # type: ignore[attr-defined]
 
     def read(self, box: Box) -> torch.Tensor:
-        return self.view[box.index()].elements()
+        return self.view[box.index()].elements()  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -133,7 +133,7 @@ class Joined(Base):
             if start < stop:
                 index = list(box.index())
                 index[self.dim] = slice(start, stop)
-                yield part[tuple(index)]
+                yield part[tuple(index)]  # type: ignore[misc]
             at += part.shape[self.dim]
 
     def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
@@ -161,16 +161,16 @@ class Picked(Base):
         wanted = self.indices[box.start[self.dim] : box.stop[self.dim]]
         index = list(box.index())
         index[self.dim] = slice(min(wanted), max(wanted) + 1)
-        return self.view[tuple(index)], [each - min(wanted) for each in wanted]
+        return self.view[tuple(index)], [each - min(wanted) for each in wanted]  # type: ignore[return-value]
 
     def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
         span, picked = self._span(box)
         for start, stop in _runs(sorted(set(picked))):
-            span.narrow(self.dim, start, stop - start).need(dtypes)
+            span.narrow(self.dim, start, stop - start).need(dtypes)  # type: ignore[attr-defined]
 
     def read(self, box: Box) -> torch.Tensor:
         span, picked = self._span(box)
-        return torch.cat([span.narrow(self.dim, each, 1).elements() for each in picked], self.dim)
+        return torch.cat([span.narrow(self.dim, each, 1).elements() for each in picked], self.dim)  # type: ignore[attr-defined]
 
 
 def _runs(numbers: list[int]) -> Iterable[tuple[int, int]]:

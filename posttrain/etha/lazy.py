@@ -45,7 +45,7 @@ class LazyTensor(torch.Tensor):
     base: Base
     casts: tuple[torch.dtype, ...]
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def of(access: Access, name: str, shape: Sequence[int], dtype: torch.dtype) -> LazyTensor:
@@ -71,7 +71,7 @@ class LazyTensor(torch.Tensor):
         return data
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs = kwargs or {}
         if func is aten.copy_.default and isinstance(args[1], cls) and not isinstance(args[0], cls):
             args[1].base.access.copied(args[1], args[0])
@@ -102,7 +102,7 @@ class LazyTensor(torch.Tensor):
             return made
         raise self.base.refused(f"{func} is done to it")
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"LazyTensor({self.base.name!r}, shape={tuple(self.shape)}, dtype={self.dtype})"
 
     def _geometry(self) -> torch.Tensor:
@@ -111,12 +111,12 @@ class LazyTensor(torch.Tensor):
         return storage.as_strided(self.shape, self.stride(), self.storage_offset())
 
     def _view(self, made: torch.Tensor) -> LazyTensor:
-        return _lazy(self.base, made.shape, made.stride(), made.storage_offset(), made.dtype, self.casts)
+        return _lazy(self.base, made.shape, made.stride(), int(made.storage_offset()), made.dtype, self.casts)
 
     def _copy(self, dtype: torch.dtype, *, dense: bool) -> LazyTensor:
         casts = self.casts if dtype == self.dtype else (*self.casts, dtype)
         if not dense or self.is_contiguous():
-            return _lazy(self.base, self.shape, self.stride(), self.storage_offset(), dtype, casts)
+            return _lazy(self.base, self.shape, self.stride(), int(self.storage_offset()), dtype, casts)
         return _dense(
             Copied(self.base.access, tuple(self.shape), self.dtype, self), () if dtype == self.dtype else (dtype,)
         )
@@ -127,7 +127,7 @@ def _lazy(
     casts: tuple[torch.dtype, ...],
 ) -> LazyTensor:  # fmt: skip
     made = torch.Tensor._make_wrapper_subclass(
-        LazyTensor, tuple(shape), strides=tuple(stride), storage_offset=offset, dtype=dtype, device="cpu"
+        LazyTensor, tuple(shape), strides=tuple(stride), storage_offset=offset, dtype=dtype, device=torch.device("cpu")
     )
     made.base, made.casts = base, casts
     return made
@@ -149,7 +149,7 @@ def _join(func: Any, tensors: Sequence[torch.Tensor], dim: int = 0) -> LazyTenso
         tensors = [each.unsqueeze(dim) for each in tensors]
     made = torch.cat([torch.empty(each.shape, dtype=each.dtype, device="meta") for each in tensors], dim)
     parts = tuple(each for each in tensors if each.numel())
-    return _dense(Joined(lazy.base.access, tuple(made.shape), made.dtype, dim % made.dim(), parts), ())
+    return _dense(Joined(lazy.base.access, tuple(made.shape), made.dtype, dim % made.dim(), parts), ())  # type: ignore[arg-type]
 
 
 def _picked(self: LazyTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LazyTensor | None:
