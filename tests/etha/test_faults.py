@@ -53,7 +53,9 @@ def watched(made: World) -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(0.03):
+        last_look = False
+        while not last_look:
+            last_look = over.wait(0.03)
             try:
                 seen.append(made.client.versions())
             except UserError:
@@ -74,7 +76,7 @@ def watched(made: World) -> Iterator[None]:
             if replica.traffic:
                 assert replica.version is not None and replica.version >= last.get(replica.replica, 0), view
                 last[replica.replica] = replica.version
-    assert len(seen) > 3
+    assert seen
 
 
 def recovers(made: World, version: int) -> None:
