@@ -43,14 +43,14 @@ def finish(model: nn.Module, model_config: Any) -> None:
     for layer in model.modules():
         weight = getattr(layer, "weight", None)
         if "cpu_linear" in vars(layer) and isinstance(weight, torch.Tensor) and weight.numel():
-            layer.quant_method.process_weights_after_loading(layer)
+            layer.quant_method.process_weights_after_loading(layer)  # type: ignore[union-attr, operator]
 
 
 def _expert_methods(model: nn.Module) -> Iterator[Any]:
     """What makes the experts' kernels, on a CPU."""
     if current_platform.is_cpu():
         for layer in model.modules():
-            method = getattr(layer, "quant_method", None)
+            method: Any = getattr(layer, "quant_method", None)
             if hasattr(method, "moe_kernel"):
                 method.kernel_before = getattr(method, "kernel_before", None)
                 yield method

@@ -135,12 +135,12 @@ class _Loading:
                 self._owners[tensor.untyped_storage()._cdata] = layer, name
                 if (loader := getattr(tensor, "weight_loader", None)) is not None:
                     loaders.append((tensor, loader))
-                    tensor.weight_loader = self._noting(loader)
+                    tensor.weight_loader = self._noting(loader)  # type: ignore[attr-defined]
         try:
             yield
         finally:
             for tensor, loader in loaders:
-                tensor.weight_loader = loader
+                tensor.weight_loader = loader  # type: ignore[attr-defined]
         for layer in self._direct:  # nothing was counted for them, and vLLM leaves alone what nothing came for
             if (info := get_layerwise_info(layer)).can_load():
                 info.load_numel = max(info.load_numel, 1)
@@ -235,7 +235,8 @@ def _as_before_loading(model: nn.Module) -> Iterator[None]:
             if layer not in LAYERWISE_INFO or type(layer).__name__ in SKIP_MODULES:
                 continue
             noted = LAYERWISE_INFO[layer].restore_metadata
-            for own, before in zip((layer._parameters, layer._buffers), noted, strict=True):
+            places: tuple[dict[str, Any], dict[str, Any]] = (layer._parameters, layer._buffers)  # type: ignore[assignment]
+            for own, before in zip(places, noted, strict=True):
                 for name, tensor in list(own.items()):
                     if name not in SKIP_TENSORS:
                         del own[name]
