@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = group("Etha: every inference rank gets exactly its shard of the new weights.")
 
-DEFAULT_URL = "http://127.0.0.1:8400"
+DEFAULT_URL = "http://127.0.0.1:8700"
 DATABASE_VARIABLE = "POSTTRAIN_ETHA_DATABASE"
 Url = Annotated[
     str, typer.Option("--url", metavar="URL", envvar="POSTTRAIN_ETHA_URL", help="The coordinator's address.")
@@ -37,7 +37,7 @@ def serve(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in pause=wait.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8400,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8700,
     file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE", help="YAML with settings.")] = None,
 ) -> None:
     """Run the coordinator until SIGTERM or Ctrl-C. Its state is in a file of SQLite and outlives it."""

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posttrain.errors import UserError
-from posttrain.training.config import Selection
 from posttrain.training.cold_start import select
+from posttrain.training.config import Selection
 from tests.training.support import make_workspace, sums, table
 
 
