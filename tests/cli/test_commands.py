@@ -62,7 +62,10 @@ def test_the_help_costs_a_quarter_of_a_second_of_processor() -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["run", "stf"], "error: ROUTE: no such route (got 'stf'); known: sft, evaluation"),
+        (
+            ["run", "stf"],
+            "error: ROUTE: no such route (got 'stf'); known: sft, standard, pure_rl, cold_start_rl, evaluation",
+        ),
         (["render", "sft", "--profile", "labtop"], "error: --profile: no such profile (got 'labtop')"),
         (["render", "sft", "--preset", "huge"], "error: --preset: no such preset (got 'huge'); known: demo, tiny"),
         (["render", "sft", "-f", "nowhere.yaml"], "error: --file: no such file (got 'nowhere.yaml')"),

@@ -84,7 +84,8 @@ def test_a_call_has_the_variables_and_the_directory_that_it_is_given(boxes: Boxe
 
 def test_a_command_finds_signals_as_a_fresh_program_does(boxes: Boxes) -> None:
     told = dict(line.split(":\t") for line in boxes.exec(["cat", "/proc/self/status"]).text.splitlines())
-    assert {int(told[kind], 16) for kind in ("SigIgn", "SigBlk", "SigCgt")} == {0}
+    ours = (1 << 31) - 1  # those from 32 on are libc's own, blocked in some threads that start a process
+    assert {int(told[kind], 16) & ours for kind in ("SigIgn", "SigBlk", "SigCgt")} == {0}
 
 
 def test_calls_run_beside_each_other_and_see_the_same(boxes: Boxes) -> None:

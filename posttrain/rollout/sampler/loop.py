@@ -101,6 +101,8 @@ class Sampler:
             task = asyncio.create_task(self._make(next(self._order)))
             self._flying.add(task)
             task.add_done_callback(self._landed)
+        if self._flying:
+            self._states.be("sampling")  # not only from the next look on: by then they may have landed
 
     async def _make(self, number: int) -> None:
         task = self.tasks[task_of(number, len(self.tasks), seed=self.maker.seed)]
