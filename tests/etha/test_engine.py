@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from posttrain.models import tiny
 from posttrain.models.config import TinyShape
 from posttrain.models.prepare import prepare
 from tests.etha.families import FAMILIES
-from tests.etha.live import Cluster, build, changed
+from tests.etha.live import Cluster, Engine, build, changed
 
 pytestmark = pytest.mark.xdist_group("etha-vllm")
 PROMPTS = [[5, 9, 11, 3, 7], list(range(3, 40))]
@@ -34,7 +35,7 @@ def test_answers_are_the_new_weights_and_a_request_in_flight_tells_which_made_wh
     first, second = tmp_path / "first", tmp_path / "second"
     tiny.build(first, TinyShape(), 1)
     tiny.build(second, TinyShape(), 2)
-    with Cluster(tmp_path) as cluster, ThreadPoolExecutor(1) as thread:
+    with Cluster(tmp_path) as cluster, ThreadPoolExecutor(3) as threads:
         engine = cluster.engine(first)
         publisher = cluster.publish(first)
         cluster.attach(engine.ready(), "a")
@@ -47,14 +48,18 @@ def test_answers_are_the_new_weights_and_a_request_in_flight_tells_which_made_wh
         for prompt, (tokens, told) in zip(PROMPTS, after, strict=True):
             assert told == pytest.approx(log_probabilities(second, prompt, tokens), abs=1e-3)
 
-        spans: list[dict[str, Any]] = []
-        version = 1
-        while len(spans) < 2 and version < 10:  # until a request was in flight while the weights changed
+        spans, version = list[dict[str, Any]](), 1
+        while len(spans) < 2 and version < 20:  # until a request was in flight while the weights changed
             version += 1
-            flying = thread.submit(engine.generate, PROMPTS[0], 400)
             cluster.load(second if version % 2 else first)
-            publisher.push(version, until="serving")
-            spans = flying.result()["weight_versions"]
+            pushed = threading.Event()
+            flying = [threads.submit(until, pushed, engine) for _ in range(3)]
+            try:
+                publisher.push(version, until="serving")
+            finally:
+                pushed.set()
+            found = [spans for flight in flying for spans in flight.result()]
+            spans = max(found, key=len)
         old, new = spans
         assert (old["version"], new["version"]) == (str(version - 1), str(version))
         assert (old["start"], old["end"], new["end"]) == (0, new["start"], 400)
@@ -63,6 +68,14 @@ def test_answers_are_the_new_weights_and_a_request_in_flight_tells_which_made_wh
         cluster.load(first)
         publisher.push(version + 1, until="serving")
         assert engine.answers(PROMPTS) == before
+
+
+def until(pushed: threading.Event, engine: Engine) -> list[list[dict[str, Any]]]:
+    """The spans of requests, one after another until `pushed`."""
+    found = [engine.generate(PROMPTS[0], 400)["weight_versions"]]
+    while not pushed.is_set():
+        found.append(engine.generate(PROMPTS[0], 400)["weight_versions"])
+    return found
 
 
 @pytest.mark.slow
