@@ -127,15 +127,11 @@ class _Made:
 def _programs() -> tuple[str | Source, ...]:
     """The programs of this machine, which stay where they are while this process runs."""
     found: list[str | Source] = []
-
-    def show(path: str) -> None:
-        if os.path.islink(path):
-            found.extend(["--symlink", os.readlink(path), path])
-        elif os.path.exists(path):
-            found.extend(["--ro-bind", Source(path), path])
-
     for path in (*_PROGRAMS, *(f"/etc/{name}" for name in _ETC)):
-        show(path)
+        if os.path.islink(path):
+            found += ["--symlink", os.readlink(path), path]
+        elif os.path.exists(path):
+            found += ["--ro-bind", Source(path), path]
     for prefix in sorted({sys.prefix, sys.base_prefix}):
         if not prefix.startswith(tuple(f"{each}/" for each in _PROGRAMS)) and prefix not in _PROGRAMS:
             found += ["--ro-bind", Source(prefix), prefix]

@@ -8,17 +8,13 @@ never in memory at once; the temperature is the sampler's, so that both sides sp
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from posttrain.errors import UserError
 from posttrain.training.batch import PackedRow
-from posttrain.training.objectives.tokens import Policy
-
-Entropy = Literal["none", "measured", "trained"]  # measured: without gradient
+from posttrain.training.objectives.tokens import Entropy, Policy
 
 
 class Scorer:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -18,7 +18,7 @@ from posttrain.training.objectives.config import ObjectiveConfig
 from posttrain.training.objectives.correction import correction
 from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.objectives.kl import kl
-from posttrain.training.objectives.tokens import Experience, Loss, Mean, Policy, Total
+from posttrain.training.objectives.tokens import Entropy, Experience, Loss, Mean, Policy, Total
 
 Function = Callable[..., Loss | torch.Tensor]
 
@@ -34,9 +34,7 @@ class Objective:
     def __init__(self, function: Function, config: ObjectiveConfig, options: dict[str, Any]):
         self.config, self.unit = config, config.kind.unit
         self._function, self._options = function, options
-        self.entropy: Literal["none", "measured", "trained"] = (
-            "trained" if config.entropy else "measured" if config.kind.samples else "none"
-        )
+        self.entropy: Entropy = "trained" if config.entropy else "measured" if config.kind.samples else "none"
         self.critic = config.baseline == "critic"
         self.needs = frozenset(
             name

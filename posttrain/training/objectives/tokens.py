@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
+
+Entropy = Literal["none", "measured", "trained"]  # of the policy, whether it is computed; measured: without gradient
 
 
 @dataclass(frozen=True, eq=False)

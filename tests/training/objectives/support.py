@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from posttrain.training.objectives.build import Objective
+from posttrain.training.objectives.config import ObjectiveConfig
+from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.objectives.tokens import Experience, Metrics, Policy, add
 
-OPTIONS = {"dr_grpo": {"length": 9}}
+SAMPLED = [name for name, kind in KINDS.items() if kind.samples]
 SIGNALS = (
     "advantages", "old_logprobs", "sampler_logprobs", "reference_logprobs", "old_values", "returns",
 )  # fmt: skip
+
+
+def config(name: str, **settings: Any) -> ObjectiveConfig:
+    """With what the objective of that name cannot be without."""
+    return ObjectiveConfig(name, **({"length": 9} if name == "dr_grpo" else {}), **settings)
 
 
 @dataclass(frozen=True)

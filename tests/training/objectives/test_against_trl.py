@@ -38,6 +38,11 @@ def padded(made: Batch, values_P: torch.Tensor, filler: float = 0.0) -> torch.Te
     return torch.nn.utils.rnn.pad_sequence(values_P.split(list(made.lengths)), batch_first=True, padding_value=filler)
 
 
+def advantages_of(made: Batch) -> torch.Tensor:
+    """[B]: all tokens of a sequence have the same one."""
+    return padded(made, made.signals["advantages"])[:, 0]
+
+
 def stand_in(made: Batch, **settings: Any) -> SimpleNamespace:
     """All of a trainer that its loss asks for, in one process with one micro-batch."""
     one = SimpleNamespace(
@@ -61,10 +66,9 @@ def grpo_loss(trl, made: Batch, loss_type: str, *, level="token", low=0.2, high=
         use_vllm=ratio is not None, vllm_importance_sampling_correction=ratio is not None,
     )  # fmt: skip
     mask_BT = padded(made, torch.ones_like(made.entropy_P))
-    first = torch.tensor([sum(made.lengths[:b]) for b in range(len(made.lengths))])
     inputs = {
         "prompt_ids": mask_BT[:, :0].long(), "prompt_mask": mask_BT[:, :0].long(), "completion_ids": mask_BT.long(),
-        "completion_mask": mask_BT.long(), "advantages": made.signals["advantages"][first],
+        "completion_mask": mask_BT.long(), "advantages": advantages_of(made),
         "ref_per_token_logps": padded(made, made.signals["reference_logprobs"]),
         "num_items_in_batch": mask_BT.sum(), "importance_sampling_ratio": ratio,
     }  # fmt: skip
@@ -119,10 +123,9 @@ def test_rloo(trl):
     for seed in range(5):
         made = batch(LENGTHS, seed=seed, noise=0.1)
         mask_BT = padded(made, torch.ones_like(made.entropy_P)).long()
-        first = torch.tensor([sum(made.lengths[:b]) for b in range(len(made.lengths))])
         inputs = {
             "prompt_ids": mask_BT[:, :0], "prompt_mask": mask_BT[:, :0], "completion_ids": mask_BT,
-            "completion_mask": mask_BT, "advantages": made.signals["advantages"][first],
+            "completion_mask": mask_BT, "advantages": advantages_of(made),
             "old_logps": padded(made, made.signals["old_logprobs"]).sum(1),
         }  # fmt: skip
         trainer = stand_in(made, epsilon_low=0.2, epsilon_high=0.2)

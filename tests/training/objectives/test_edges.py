@@ -8,18 +8,17 @@ import pytest
 import torch
 
 from posttrain.training.objectives.build import build
-from posttrain.training.objectives.config import Correction, Kl, ObjectiveConfig
+from posttrain.training.objectives.config import Correction, Kl
 from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.objectives.ratio import BOUND, LOWEST, log_ratio
 from posttrain.training.objectives.tokens import reported
-from tests.training.objectives.support import OPTIONS, SIGNALS, batch, outcome
+from tests.training.objectives.support import SAMPLED, SIGNALS, batch, config, outcome
 
-SAMPLED = [name for name, kind in KINDS.items() if kind.samples]
 CLIPPED = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "ppo": (0.2, 0.2), "dr_grpo": (0.2, 0.2), "rloo": (0.2, 0.2)}
 
 
 def objective(name: str, **settings):
-    return build(ObjectiveConfig(name, **OPTIONS.get(name, {}), **settings))
+    return build(config(name, **settings))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posttrain.training.objectives.build import build
-from posttrain.training.objectives.config import Correction, Kl, ObjectiveConfig
+from posttrain.training.objectives.config import Correction, Kl
 from posttrain.training.objectives.kinds import KINDS
 from posttrain.training.objectives.tokens import reported
-from tests.training.objectives.support import OPTIONS, batch, outcome
+from tests.training.objectives.support import SAMPLED, batch, config, outcome
 
 
 def objective(name: str):
-    extras = {"kl": Kl(0.1), "correction": Correction("truncate", "sequence")} if KINDS[name].samples else {}
-    return build(ObjectiveConfig(name, entropy=0.01, **extras, **OPTIONS.get(name, {})))
+    extras = {"kl": Kl(0.1), "correction": Correction("truncate", "sequence")} if name in SAMPLED else {}
+    return build(config(name, entropy=0.01, **extras))
 
 
 @st.composite

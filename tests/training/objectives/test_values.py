@@ -9,15 +9,10 @@ from posttrain.training.objectives.build import build
 from posttrain.training.objectives.config import Correction, Kl, ObjectiveConfig
 from posttrain.training.objectives.kinds import KINDS
 from tests.training.objectives import naive
-from tests.training.objectives.support import OPTIONS, Batch, batch, gradients, outcome
+from tests.training.objectives.support import SAMPLED, Batch, batch, config, gradients, outcome
 
 LENGTHS = (4, 1, 7, 3, 2, 5)
 NOISE = {"gspo": 1e-3}  # ratios of the size of its bounds
-LEARNING_FROM_SAMPLES = [name for name, kind in KINDS.items() if kind.samples]
-
-
-def config(name: str, **settings) -> ObjectiveConfig:
-    return ObjectiveConfig(name, **OPTIONS.get(name, {}), **settings)
 
 
 def assert_as_written_out(chosen: ObjectiveConfig, made: Batch, **extras) -> None:
@@ -40,12 +35,12 @@ def test_log_ratios_beyond_their_bound(name):
     for noise in (8.0, 40.0):
         made = batch(LENGTHS, seed=12, noise=noise)
         assert_as_written_out(config(name), made)
-        if name in LEARNING_FROM_SAMPLES:
+        if name in SAMPLED:
             correct = ("truncate", "sequence", 0.0, 1e9)
             assert_as_written_out(config(name, correction=Correction(*correct)), made, correct=correct)
 
 
-@pytest.mark.parametrize("name", LEARNING_FROM_SAMPLES)
+@pytest.mark.parametrize("name", SAMPLED)
 def test_without_an_old_policy_the_ratio_is_one_and_the_gradient_is_the_policys(name):
     made = batch(LENGTHS, seed=7).without("old_logprobs")
     assert_as_written_out(config(name), made)
@@ -68,7 +63,7 @@ def test_entropy_is_rewarded(name):
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("mode", ["truncate", "mask"])
-@pytest.mark.parametrize("name", LEARNING_FROM_SAMPLES)
+@pytest.mark.parametrize("name", SAMPLED)
 def test_the_sampler_is_corrected_for(name, mode, level):
     made = batch(LENGTHS, seed=10)
     correction = Correction(mode, level, low=0.5, high=1.5)
