@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from posttrain.errors import UserError
+from posttrain.etha.layout import merged
 from posttrain.etha.slices import Box
 
 if TYPE_CHECKING:
@@ -165,20 +166,9 @@ class Picked(Base):
 
     def need(self, box: Box, dtypes: tuple[torch.dtype, ...]) -> None:
         span, picked = self._span(box)
-        for start, stop in _runs(sorted(set(picked))):
-            span.narrow(self.dim, start, stop - start).need(dtypes)  # type: ignore[attr-defined]
+        for start, size in merged((each, 1) for each in sorted(set(picked))):
+            span.narrow(self.dim, start, size).need(dtypes)  # type: ignore[attr-defined]
 
     def read(self, box: Box) -> torch.Tensor:
         span, picked = self._span(box)
         return torch.cat([span.narrow(self.dim, each, 1).elements() for each in picked], self.dim)  # type: ignore[attr-defined]
-
-
-def _runs(numbers: list[int]) -> Iterable[tuple[int, int]]:
-    """Ascending numbers as half-open ranges."""
-    start = previous = numbers[0]
-    for number in numbers[1:]:
-        if number != previous + 1:
-            yield start, previous + 1
-            start = number
-        previous = number
-    yield start, previous + 1

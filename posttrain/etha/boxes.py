@@ -1,4 +1,4 @@
-"""Unions of boxes."""
+"""Unions and differences of boxes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ def union(boxes: Iterable[Box]) -> list[Box]:
     """Disjoint boxes with the elements of `boxes`, sorted, joined where two share a whole side."""
     disjoint: list[Box] = []
     for box in sorted(set(boxes), key=lambda box: (-box.numel, box)):
-        rest = [box]
-        for taken in disjoint:
-            rest = [piece for each in rest for piece in _without(each, taken)]
-        disjoint += rest
+        disjoint += less(box, disjoint)
     before = 0
     while len(disjoint) != before:
         before = len(disjoint)
         for dim in range(len(disjoint[0].start) if disjoint else 0):
             disjoint = _join(disjoint, dim)
     return sorted(disjoint)
+
+
+def less(box: Box, taken: Iterable[Box]) -> list[Box]:
+    """Disjoint boxes with the elements of `box` that are in none of `taken`."""
+    rest = [box]
+    for each in taken:
+        rest = [piece for one in rest for piece in _without(one, each)]
+    return rest
 
 
 def _without(box: Box, taken: Box) -> list[Box]:

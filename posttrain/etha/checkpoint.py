@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from posttrain.errors import UserError
 from posttrain.etha import formats
-from posttrain.etha.layout import Piece, SourceLayout, TensorSpec, whole
+from posttrain.etha.layout import SourceLayout, TensorSpec, whole
 from posttrain.etha.sending import digest_of_wants
-from posttrain.etha.slices import Box, Want
+from posttrain.etha.slices import Want
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,8 +41,7 @@ def checkpoint(directory: Path, *, field: str = "checkpoint") -> Held:
                 tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except SafetensorError as problem:
             raise UserError(f"cannot be read: {problem}", field=field, value=str(path)) from None
-    specs = [TensorSpec(n, tuple(t.shape), str(t.dtype).removeprefix("torch.")) for n, t in tensors.items()]
-    found = whole(specs)
+    found = whole(TensorSpec.of(name, tensor) for name, tensor in tensors.items())
     return Held(SourceLayout(found.specs, found.ranks, _aliases(directory, tensors)), tensors)
 
 
@@ -52,16 +51,11 @@ def digest(held: Held, wants: tuple[Want, ...]) -> str:
 
 
 def _encoded(held: Held, want: Want) -> Tensor:
-    import torch
-
     name = held.layout.aliases.get(want.name, want.name)
     tensor = held.tensors.get(name)
     if tensor is None:
         raise UserError("is wanted, and the checkpoint has no tensor of that name", field="checkpoint", value=want.name)
-    out = torch.empty(formats.nbytes(want.format, want.box.shape), dtype=torch.uint8)
-    shape = tuple(tensor.shape)
-    formats.take(tensor, Piece(Box.whole(shape), (0,) * len(shape)), want.box, want.format, out)
-    return out
+    return formats.encode(tensor, want.format, want.box)
 
 
 def _aliases(directory: Path, tensors: Mapping[str, Tensor]) -> dict[str, str]:

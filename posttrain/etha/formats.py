@@ -107,13 +107,14 @@ def take(local: Tensor, piece: Piece, box: Box, text: str, out: Tensor) -> None:
     _fill(out[cut:], codes, codes.dtype)
 
 
-def encode(tensor: Tensor, text: str) -> Tensor:
-    """The whole tensor's encoded bytes."""
+def encode(tensor: Tensor, text: str, box: Box | None = None) -> Tensor:
+    """The encoded bytes of a box of the whole tensor, or of all of it."""
     import torch
 
-    shape = tuple(tensor.shape)
-    out = torch.empty(nbytes(text, shape), dtype=torch.uint8)
-    take(tensor, Piece(Box.whole(shape), (0,) * len(shape)), Box.whole(shape), text, out)
+    whole = Piece.whole(tuple(tensor.shape))
+    box = box or whole.box
+    out = torch.empty(nbytes(text, box.shape), dtype=torch.uint8)
+    take(tensor, whole, box, text, out)
     return out
 
 

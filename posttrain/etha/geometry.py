@@ -15,6 +15,7 @@ import numpy as np
 
 from posttrain.errors import UserError
 from posttrain.etha import formats
+from posttrain.etha.boxes import less
 from posttrain.etha.layout import Piece, TensorSpec
 from posttrain.etha.slices import Box, Want
 
@@ -81,7 +82,7 @@ def atoms(spec: TensorSpec, of: Cells, wants: Sequence[Want], limit: int) -> lis
             for part in _slabs(box, units, want.format, limit):
                 found.append(Atom(slot, part, formats.nbytes(want.format, part.shape), holders))
         if have < want.box.numel:
-            gap = next(_gaps(want.box, [Box(*map(tuple, ends)) for ends in zip(of.start, of.stop, strict=True)]))
+            gap, *_ = less(want.box, [Box(*map(tuple, ends)) for ends in zip(of.start, of.stop, strict=True)])
             raise UserError("no source holds a part of it that is wanted", field=spec.name, value=said(gap))
     return found
 
@@ -178,20 +179,3 @@ def _reaches_over(format: str, d: int, dimensions: int) -> bool:
     """Whether a scale reaches over all of dimension d: cut there, it would travel twice."""
     block = formats.parse(format).block
     return block is not None and d >= dimensions - 2 and block[d - dimensions] == 0
-
-
-def _gaps(wanted: Box, have: Sequence[Box]) -> Iterator[Box]:
-    """What of `wanted` none of the boxes holds."""
-    for number, box in enumerate(have):
-        met = wanted.meet(box)
-        if met is None:
-            continue
-        low, high = list(wanted.start), list(wanted.stop)
-        for d in range(len(low)):
-            for a, b in ((low[d], met.start[d]), (met.stop[d], high[d])):
-                if a < b:
-                    rest = Box((*low[:d], a, *low[d + 1 :]), (*high[:d], b, *high[d + 1 :]))
-                    yield from _gaps(rest, have[number + 1 :])
-            low[d], high[d] = met.start[d], met.stop[d]
-        return
-    yield wanted

@@ -12,12 +12,13 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from posttrain.errors import UserError
 from posttrain.etha.slices import Box
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.distributed.tensor.placement_types import Placement
 
 
@@ -34,12 +35,20 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str
 
+    @classmethod
+    def of(cls, name: str, tensor: Tensor) -> Self:
+        return cls(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
 
 class Piece(NamedTuple):
     """A box of the whole tensor that a rank holds, and where in the rank's local tensor it begins."""
 
     box: Box
     at: tuple[int, ...]
+
+    @classmethod
+    def whole(cls, shape: tuple[int, ...]) -> Self:
+        return cls(Box.whole(shape), (0,) * len(shape))
 
     def local(self, box: Box) -> tuple[slice, ...]:
         """Where in the local tensor the part `box` of this piece lies."""
@@ -107,7 +116,7 @@ def describe(tensors: Mapping[str, Placed], ranks: int, aliases: Mapping[str, st
 def whole(specs: Iterable[TensorSpec], ranks: int = 1) -> SourceLayout:
     """Ranks of which each holds everything: readers of a checkpoint, or replicas of data parallelism."""
     known = {spec.name: spec for spec in specs}
-    rank = RankLayout({name: (_all_of(spec.shape),) for name, spec in known.items() if math.prod(spec.shape)})
+    rank = RankLayout({name: (Piece.whole(spec.shape),) for name, spec in known.items() if math.prod(spec.shape)})
     return SourceLayout(known, (rank,) * ranks)
 
 
@@ -209,7 +218,7 @@ def _shards(size: int, parts: Iterable[tuple[int, int, int]]) -> list[tuple[int,
             chunk = -(-length // count)
             low, high = min(which * chunk, length), min((which + 1) * chunk, length)
             left += _cut(segments, begin + low, begin + high)
-        segments = _merged(left)
+        segments = merged(left)
     return segments
 
 
@@ -223,7 +232,8 @@ def _cut(segments: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[t
         at += length
 
 
-def _merged(segments: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def merged(segments: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Segments (start, size) in the same order, those that touch as one."""
     found: list[tuple[int, int]] = []
     for start, length in segments:
         if found and sum(found[-1]) == start:
@@ -236,7 +246,3 @@ def _merged(segments: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def _with_offsets(segments: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
     offsets = itertools.accumulate((length for _, length in segments), initial=0)
     return [(start, length, at) for (start, length), at in zip(segments, offsets, strict=False)]
-
-
-def _all_of(shape: tuple[int, ...]) -> Piece:
-    return Piece(Box.whole(shape), (0,) * len(shape))

@@ -68,7 +68,7 @@ def layout_of(
             aliases[name] = first
             continue
         local, its = _local(name, tensor, by)
-        spec = TensorSpec(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        spec = TensorSpec.of(name, tensor)
         rule = next((rule for rule in stacked if name.endswith(rule.suffix)), None)
         for part, boxes, view in [(spec, its, local)] if rule is None else _unstacked(spec, its, local, rule):
             specs[part.name] = part

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from posttrain.etha import formats
+from posttrain.etha.layout import merged
 from posttrain.etha.plan import Bucket
 from posttrain.etha.slices import Box, Want
 from posttrain.etha.transports.base import Runs
@@ -93,13 +94,7 @@ def _parts(buffer: Tensor, want: Want, box: Box) -> list[Tensor]:
 
 
 def _runs(memory: Tensor, views: Sequence[Tensor]) -> Runs | None:
-    base, found = memory.data_ptr(), list[tuple[int, int]]()
-    for view in views:
-        if not view.is_contiguous():
-            return None
-        start, nbytes = view.data_ptr() - base, view.numel() * view.element_size()
-        if found and sum(found[-1]) == start:
-            found[-1] = (found[-1][0], found[-1][1] + nbytes)
-        else:
-            found.append((start, nbytes))
-    return found
+    if not all(view.is_contiguous() for view in views):
+        return None
+    base = memory.data_ptr()
+    return merged((view.data_ptr() - base, view.numel() * view.element_size()) for view in views)

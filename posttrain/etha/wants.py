@@ -20,6 +20,7 @@ from torch import nn
 
 from posttrain.errors import UserError
 from posttrain.etha.boxes import union
+from posttrain.etha.geometry import said
 from posttrain.etha.lazy import LazyTensor
 from posttrain.etha.slices import Box, Want
 
@@ -177,7 +178,7 @@ class _Loading:
         met = [(part, mine, tensor) for mine, tensor in held if (part := box.meet(mine)) is not None]
         if sum(part.numel for part, _, _ in met) != box.numel:
             raise UserError(
-                f"{self.who} loads {name}[{_text(box)}], of which this rank had not asked for all",
+                f"{self.who} loads {name}{said(box)}, of which this rank had not asked for all",
                 remedy="its loading depends on something that changed since it was learned: start the engine anew",
             )
         if len(met) == 1:
@@ -187,10 +188,6 @@ class _Loading:
         for part, mine, tensor in met:
             made[part.within(box).index()] = tensor[part.within(mine).index()]
         return made
-
-
-def _text(box: Box) -> str:
-    return ", ".join(f"{a}:{b}" for a, b in zip(*box, strict=True))
 
 
 def _lazy(access: _Learning | _Loading, specs: Mapping[str, Spec]) -> Iterator[tuple[str, torch.Tensor]]:

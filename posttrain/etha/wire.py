@@ -203,4 +203,3 @@ class Again(Struct, frozen=True, tag=True):
 
 
 FromSource = Hello | Filled | Done
-FromRank = Welcome | Again

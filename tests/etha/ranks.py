@@ -58,10 +58,7 @@ def checkpoint(family: str, configuration: dict[str, Any], directory: Path) -> d
 
 
 def specs(tensors: dict[str, torch.Tensor]) -> dict[str, TensorSpec]:
-    return {
-        name: TensorSpec(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        for name, tensor in tensors.items()
-    }
+    return {name: TensorSpec.of(name, tensor) for name, tensor in tensors.items()}
 
 
 @contextmanager

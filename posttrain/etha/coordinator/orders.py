@@ -69,9 +69,10 @@ def happened(before: State, after: State) -> list[dict[str, object]]:
             for key, member in theirs.items()
             if key not in ours or ours[key].epoch != member.epoch
         ]
+    took, takes = before.traffic(), after.traffic()
     for name, replica in after.replicas.items():
         was = before.replicas.get(name)
-        phases = (before.phase(name) if was else "new", after.phase(name))
+        phases = (before.phase(name, took) if was else "new", after.phase(name, takes))
         if phases[0] != phases[1]:
             told.append({
                 "event": f"replica {phases[1]}", "replica": name, "version": after.engine(name), "was": phases[0],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +15,7 @@ from posttrain.etha.coordinator.state import State
 from posttrain.etha.coordinator.store import Store
 from posttrain.etha.coordinator.view import PlanView
 from posttrain.etha.layout import SourceLayout, join
-from posttrain.etha.plan import Plan
+from posttrain.etha.plan import Bucket, Plan
 from posttrain.etha.simulate import simulate
 from posttrain.etha.slices import Want
 from posttrain.etha.topology import one_host
@@ -47,32 +47,22 @@ class Plans:
 
     async def specs(self, state: State) -> SourceLayout:
         """What the first group of sources that is complete holds, without its ranks. Raises Refused."""
-        group = next((g for n in sorted({s.group for s in state.sources.values()}) if (g := state.group(n))), None)
+        group = next(iter(state.groups().values()), None)
         if group is None:
             raise Refused(404, "no publisher has said yet what it holds")
         whole = await asyncio.to_thread(self._layout, [source.layout for source in group])
         return SourceLayout(whole.specs, (), whole.aliases)
 
     async def source_part(self, state: State, name: str, rank: int) -> SourcePart:
-        made = await self._plan(state, name)
-        buckets = made.plan.for_source(rank)
-        wanted = {transfer.want for bucket in buckets for transfer in bucket.transfers}
-        ranks = {destination for bucket in buckets for destination in bucket.destinations}
-        return SourcePart(
-            buckets, {n: made.plan.wants[n] for n in sorted(wanted)}, {rank: made.wants[rank] for rank in sorted(ranks)}
-        )
+        return await asyncio.to_thread(_source_part, await self._plan(state, name), rank)
 
     async def rank_part(self, state: State, name: str, rank: int) -> RankPart:
-        made = await self._plan(state, name)
-        buckets = made.plan.for_destination(rank)
-        wanted = {transfer.want for bucket in buckets for transfer in bucket.transfers}
-        return RankPart(buckets, {n: made.plan.wants[n] for n in sorted(wanted)})
+        return await asyncio.to_thread(_rank_part, await self._plan(state, name), rank)
 
     async def plan_of(self, state: State, replica: str) -> PlanView:
         """How the replica would get a version of the first group of sources that is complete. Raises Refused."""
         members = state.members(replica) if replica in state.replicas else None
-        groups = ((name, state.group(name)) for name in sorted({s.group for s in state.sources.values()}))
-        name, group = next(((name, group) for name, group in groups if group), ("", None))
+        name, group = next(iter(state.groups().items()), ("", None))
         if members is None or group is None:
             who = "every publisher lacks" if group is None else f"replica {replica!r} is not there or lacks"
             raise Refused(404, f"{who} a rank")
@@ -114,6 +104,22 @@ class Plans:
 
     def _layout(self, digests: list[str]) -> SourceLayout:
         return join([msgspec.json.decode(self._store.blob(digest), type=SourceLayout) for digest in digests])
+
+
+def _source_part(made: Planned, rank: int) -> SourcePart:
+    buckets = made.plan.for_source(rank)
+    ranks = {destination for bucket in buckets for destination in bucket.destinations}
+    return SourcePart(buckets, _wants(made.plan, buckets), {rank: made.wants[rank] for rank in sorted(ranks)})
+
+
+def _rank_part(made: Planned, rank: int) -> RankPart:
+    buckets = made.plan.for_destination(rank)
+    return RankPart(buckets, _wants(made.plan, buckets))
+
+
+def _wants(plan: Plan, buckets: Iterable[Bucket]) -> dict[int, Want]:
+    wanted = {transfer.want for bucket in buckets for transfer in bucket.transfers}
+    return {number: plan.wants[number] for number in sorted(wanted)}
 
 
 def plan_view(replica: str, publisher: str, sources: int, made: Plan, ranks: int) -> PlanView:

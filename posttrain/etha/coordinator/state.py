@@ -7,7 +7,7 @@ its ranks say, so that it cannot be wrong. Times are by the coordinator's clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -103,6 +103,11 @@ class State(Struct, frozen=True):
         found = sorted((s for s in self.sources.values() if s.group == name), key=lambda s: s.rank)
         return tuple(found) if found and [s.rank for s in found] == list(range(found[0].ranks)) else None
 
+    def groups(self) -> dict[str, tuple[Source, ...]]:
+        """The groups of sources of which all ranks are there, by name."""
+        names = sorted({source.group for source in self.sources.values()})
+        return {name: group for name in names if (group := self.group(name))}
+
     def members(self, replica: str) -> tuple[Rank, ...] | None:
         """The ranks of a replica in order; None unless all are there."""
         count = self.replicas[replica].ranks
@@ -118,8 +123,8 @@ class State(Struct, frozen=True):
     def offering(self, version: int) -> str | None:
         """A group of which every rank offers the version; that which announced it, if it still does."""
         known = self.versions.get(version)
-        groups = sorted({s.group for s in self.sources.values()}, key=lambda g: (not known or g != known.group, g))
-        return next((g for g in groups if (ms := self.group(g)) and all(version in m.report.offers for m in ms)), None)
+        able = [name for name, group in self.groups().items() if all(version in s.report.offers for s in group)]
+        return known.group if known is not None and known.group in able else next(iter(able), None)
 
     def goes_on(self) -> bool:
         """Whether the publisher of the version on its way is still there, with the same push."""
@@ -162,8 +167,8 @@ class State(Struct, frozen=True):
         )  # fmt: skip
         return tuple(sorted([*at, *behind]))
 
-    def phase(self, replica: str) -> str:
-        """For people: lost, updating, serving, ready, receiving or pending."""
+    def phase(self, replica: str, traffic: Collection[str]) -> str:
+        """For people: lost, updating, serving, ready, receiving or pending; `traffic` is what the method says."""
         known = self.replicas[replica]
         if self.members(replica) is None:
             return "lost"
@@ -171,7 +176,7 @@ class State(Struct, frozen=True):
             return "updating"
         if known.attempt is not None:
             return "ready" if known.attempt.held else "receiving"
-        return "serving" if replica in self.traffic() else "pending"
+        return "serving" if replica in traffic else "pending"
 
 
 def with_replica(state: State, name: str, **changes: object) -> State:

@@ -96,11 +96,6 @@ class Store:
             raise KeyError(digest)
         return found
 
-    def sweep(self, used: Iterable[str]) -> None:
-        """Remove all blobs but `used`."""
-        with writing(self._engine, LOCK) as db:
-            db.execute(delete(_BLOBS).where(_BLOBS.c.digest.not_in(list(used))))
-
     def close(self) -> None:
         self._engine.dispose()
 

@@ -92,7 +92,7 @@ def versions(state: State) -> VersionsView:
         there = [rank for rank in state.ranks.values() if rank.replica == name]
         receives = replica.attempt.version if replica.attempt is not None and not replica.attempt.held else None
         replicas.append(ReplicaView(
-            name, replica.url, state.phase(name), state.engine(name), name in takes, replica.ranks, len(there),
+            name, replica.url, state.phase(name, takes), state.engine(name), name in takes, replica.ranks, len(there),
             receives,
             sum(rank.report.moved for rank in there), sum(rank.report.resent for rank in there), replica.failures,
             replica.reason,

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from posttrain.etha.transports.digests import digest
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -75,6 +77,6 @@ class Transport(ABC):
     def open(self, control: Connection) -> Remote:
         """The window of the destination at the other end of `control`, which runs `Window.invite` meanwhile."""
 
-    @abstractmethod
     def digest(self, memory: Tensor, runs: Runs) -> int:
         """64 bits that stand for the bytes of the runs, one after the other; the same on both sides."""
+        return digest(memory, runs)

@@ -12,7 +12,6 @@ import torch
 
 from posttrain.errors import UserError
 from posttrain.etha.transports.base import Remote, Runs, Transport, Window
-from posttrain.etha.transports.digests import digest
 
 Handle = tuple[int, bytes, int, int, bytes, int, bytes, bool]  # of UntypedStorage._share_cuda_
 
@@ -67,6 +66,3 @@ class CudaIpc(Transport):
     def open(self, control: Connection) -> Remote:
         handle, offset, nbytes = msgspec.msgpack.decode(control.recv_bytes(), type=tuple[Handle, int, int])
         return IpcRemote(handle, offset, nbytes)
-
-    def digest(self, memory: torch.Tensor, runs: Runs) -> int:
-        return digest(memory, runs)

@@ -6,12 +6,13 @@ is. What they are for is a bucket that was damaged, cut off, or put in another's
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import xxhash
 
-from posttrain.etha.transports.base import Runs
+if TYPE_CHECKING:
+    from posttrain.etha.transports.base import Runs
 
 _PART = 1 << 22  # bytes looked at at once on a GPU, so that no second bucket's worth of memory is needed
 _ODD = (0x9E3779B97F4A7C15 - (1 << 64), 0xC2B2AE3D27D4EB4F - (1 << 64))  # as int64; the golden ratio's, and a prime

@@ -16,7 +16,6 @@ from torch.distributed import PrefixStore, TCPStore
 
 from posttrain.errors import UserError
 from posttrain.etha.transports.base import Remote, Runs, Transport, Window
-from posttrain.etha.transports.digests import digest
 
 _STALLED_SECONDS = 10.0  # for one bucket; a peer that is dead is noticed at once, one that is stopped by this
 _DESTINATION, _SOURCE = 0, 1
@@ -44,9 +43,6 @@ class ProcessGroup(Transport):
         host, port = control.recv_bytes().decode().rsplit(":", 1)
         store = TCPStore(host, int(port), is_master=False, timeout=self._timeout)
         return PairRemote(self.group(store, _SOURCE))
-
-    def digest(self, memory: torch.Tensor, runs: Runs) -> int:
-        return digest(memory, runs)
 
     def serve(self, control: Connection) -> Group:
         """The destination's half of a group with the source at the other end of `control`."""

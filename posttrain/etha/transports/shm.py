@@ -15,7 +15,6 @@ import torch
 
 from posttrain.errors import UserError
 from posttrain.etha.transports.base import Remote, Runs, Transport, Window
-from posttrain.etha.transports.digests import digest
 
 
 class ShmWindow(Window):
@@ -62,9 +61,6 @@ class Shm(Transport):
 
     def open(self, control: Connection) -> Remote:
         return ShmRemote(reduction.recv_handle(control))
-
-    def digest(self, memory: torch.Tensor, runs: Runs) -> int:
-        return digest(memory, runs)
 
 
 def _mapped(file: int, nbytes: int) -> torch.Tensor:
