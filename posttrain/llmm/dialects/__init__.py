@@ -37,10 +37,19 @@ class Dialect:
     lower_request: Callable[[ChatRequest], Json]
     lift_response: Callable[[Json], ChatResponse]
     lower_response: Callable[[ChatResponse], Json]
-    lift_stream: Callable[[Iterable[Json]], Iterator[Frame]]
-    lower_stream: Callable[[Iterable[Frame]], Iterator[Json]]
     lifter: Callable[[], Any]
     lowerer: Callable[[], Any]
+
+    def lift_stream(self, events: Iterable[Json]) -> Iterator[Frame]:
+        lifter = self.lifter()
+        yield from map(lifter.lift, events)
+        if hasattr(lifter, "finish"):  # where the vendor marks no end
+            yield lifter.finish()
+
+    def lower_stream(self, frames: Iterable[Frame]) -> Iterator[Json]:
+        lowerer = self.lowerer()
+        for frame in frames:
+            yield from lowerer.lower(frame)
 
 
 @cache
@@ -54,5 +63,5 @@ def dialect(name: str) -> Dialect:
     requests, answers, stream = (import_module(f"posttrain.llmm.dialects.{base}.{part}") for part in parts)
     return Dialect(
         full, base, requests.lift_request, requests.lower_request, answers.lift_response, answers.lower_response,
-        stream.lift_stream, stream.lower_stream, stream.Lifter, stream.Lowerer,
+        stream.Lifter, stream.Lowerer,
     )  # fmt: skip

@@ -121,11 +121,13 @@ class Keeper:
             ended = [(number, list(read(path))) for number, path, _ in batch]
             if self._experience is not None and (new := _beyond(self._experience, ended)):
                 self._experience.append(arrow.table([trajectory_of(entries) for _, entries in new]), new[-1][0])
+            told: dict[int, list[trace.Event]] = {}
             if self._ledgers is not None and (new := _beyond(self._ledgers, ended)):
-                rows = [row for _, entries in new for row in trace.stream_rows(ledger_of(entries))]
+                told = {number: ledger_of(entries) for number, entries in new}
+                rows = [row for ledger in told.values() for row in trace.stream_rows(ledger)]
                 self._ledgers.append(trace.stream_table(rows), new[-1][0])
-            for (_, path, future), (_, entries) in zip(batch, ended, strict=True):
-                self._journal.settle(path, ledger_of(entries))
+            for (number, path, future), (_, entries) in zip(batch, ended, strict=True):
+                self._journal.settle(path, told.get(number) or ledger_of(entries))
                 future.set_result(sum(isinstance(entry, TurnTaken) for entry in entries))
         except Exception as problem:  # told to whoever waits, and by /health; the journal keeps the trajectories
             log.error("trajectories cannot be kept", exc_info=problem)

@@ -28,7 +28,7 @@ from posttrain.llmm.gateway.passed import Passed
 from posttrain.llmm.gateway.telemetry import log_request
 from posttrain.llmm.gateway.turn import Caller, Service, Turn
 from posttrain.llmm.gateway.vendors import Vendors
-from posttrain.llmm.gateway.wire import EventStream, data_only, encode, error_response, json_response, named
+from posttrain.llmm.gateway.wire import EventStream, data_only, encode, error_response, gone, json_response, named
 from posttrain.llmm.ir import stream as flow
 
 JSON = dict[str, Any]
@@ -175,7 +175,7 @@ class _Gone(Exception):
 async def _until_gone(http: Request, work: Any) -> Any:
     """What `work` returns, unless the client leaves before: then `work` is cancelled."""
     working: asyncio.Task[Any] = asyncio.ensure_future(work)
-    leaving = asyncio.create_task(_left(http))
+    leaving = asyncio.create_task(gone(http.receive))
     leaving.add_done_callback(lambda _: working.cancel())
     try:
         return await working
@@ -185,11 +185,6 @@ async def _until_gone(http: Request, work: Any) -> Any:
         raise
     finally:
         leaving.cancel()
-
-
-async def _left(http: Request) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _streamed(

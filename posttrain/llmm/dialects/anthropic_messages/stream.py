@@ -6,7 +6,7 @@ the whole message has an object. What a block that the IR has no word for grows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -272,13 +272,3 @@ def _own(frame: Frame) -> Json:
             case Broken():
                 out["error"] = lower_error(delta.error)
     return done(out)
-
-
-def lift_stream(events: Iterable[Json]) -> Iterator[Frame]:
-    yield from map(Lifter().lift, events)
-
-
-def lower_stream(frames: Iterable[Frame]) -> Iterator[Json]:
-    lowerer = Lowerer()
-    for frame in frames:
-        yield from lowerer.lower(frame)

@@ -6,7 +6,7 @@ usage is that so far. The vendor marks no end: `finish` after the last event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from posttrain.llmm.dialects.google_genai import NAME
 from posttrain.llmm.dialects.google_genai.answers import (
@@ -263,15 +263,3 @@ def _refilled(left: Json, said: Iterator[PartBegin | PartDelta]) -> Json:
     if "~thought" in left:
         out["thought"] = True
     return done(out)
-
-
-def lift_stream(events: Iterable[Json]) -> Iterator[Frame]:
-    lifter = Lifter()
-    yield from map(lifter.lift, events)
-    yield lifter.finish()
-
-
-def lower_stream(frames: Iterable[Frame]) -> Iterator[Json]:
-    lowerer = Lowerer()
-    for frame in frames:
-        yield from lowerer.lower(frame)

@@ -57,7 +57,7 @@ def lower_response(response: ChatResponse) -> Json:
     out = own(NAME, response.residual)
     out["object"] = out.get("~object", "chat.completion")
     out["choices"] = [_lower_sample(choice) for choice in response.choices]
-    put(out, id=response.id, model=response.model, created=_whole(response.created))
+    put(out, id=response.id, model=response.model, created=whole_seconds(response.created))
     if response.usage is not None:
         out["usage"] = lower_usage(response.usage)
     if response.error is not None:
@@ -65,7 +65,8 @@ def lower_response(response: ChatResponse) -> Json:
     return done(out)
 
 
-def _whole(seconds: float | None) -> Any:
+def whole_seconds(seconds: float | None) -> Any:
+    """`created` as this dialect writes it."""
     return int(seconds) if isinstance(seconds, float) else seconds
 
 

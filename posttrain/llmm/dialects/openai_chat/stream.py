@@ -7,9 +7,6 @@ sample. An empty text begins no part: vendors open with one even where only call
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
-
 from posttrain.llmm.dialects.openai_chat import NAME
 from posttrain.llmm.dialects.openai_chat.answers import (
     STOP_WORDS,
@@ -19,6 +16,7 @@ from posttrain.llmm.dialects.openai_chat.answers import (
     lower_error,
     lower_stop,
     lower_usage,
+    whole_seconds,
 )
 from posttrain.llmm.dialects.openai_chat.logprobs import lift_logprobs, lower_logprobs
 from posttrain.llmm.dialects.wire import as_list, done, own, put
@@ -216,7 +214,7 @@ class Lowerer:
         for delta in frame.deltas:
             match delta:
                 case Begin():
-                    self._head = {"id": delta.id, "model": delta.model, "created": _whole(delta.created)}
+                    self._head = {"id": delta.id, "model": delta.model, "created": whole_seconds(delta.created)}
                     chunks.append(self._chunk(0, {"role": "assistant", "content": ""}))
                 case UsageNow() if self._usage:
                     chunks.append({**self._chunk(0, {}), "choices": [], "usage": lower_usage(delta.usage)})
@@ -267,19 +265,3 @@ def _copied(choice: Json) -> Json:
                 for call in said["tool_calls"]
             ]
     return copy
-
-
-def _whole(seconds: float | None) -> Any:
-    return int(seconds) if isinstance(seconds, float) else seconds
-
-
-def lift_stream(chunks: Iterable[Json]) -> Iterator[Frame]:
-    lifter = Lifter()
-    yield from map(lifter.lift, chunks)
-    yield lifter.finish()
-
-
-def lower_stream(frames: Iterable[Frame]) -> Iterator[Json]:
-    lowerer = Lowerer()
-    for frame in frames:
-        yield from lowerer.lower(frame)

@@ -7,7 +7,7 @@ number is its item's place and its own in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -318,13 +318,3 @@ def _dated(value: Part, answer: str | None, place: int) -> Part:
 
 def _emptied(value: Any) -> Part:
     return msgspec.structs.replace(value, text="")
-
-
-def lift_stream(events: Iterable[Json]) -> Iterator[Frame]:
-    yield from map(Lifter().lift, events)
-
-
-def lower_stream(frames: Iterable[Frame]) -> Iterator[Json]:
-    lowerer = Lowerer()
-    for frame in frames:
-        yield from lowerer.lower(frame)
