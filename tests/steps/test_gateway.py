@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,24 @@ TOOL = {"type": "function", "function": {"name": "add", "description": "adds", "
 @pytest.fixture(scope="module")
 def gateway(workspace: Path, served: Served) -> Iterator[str]:
     """In front of the served model `other`, whose calls are written as Hermes' and Qwen's are."""
-    port = free_port()
     template = workspace / "tools.jinja"
     template.write_text(TEMPLATE)
     settings = {"template": str(template), "versions": [{"name": "main", "replicas": [served.url], "policy": 4}]}
     inputs = {"model": "models/other", "stream": "lake/experience.lance"}
-    config = {"port": port, "host": "127.0.0.1", "gateway": settings}
+    config = {"host": "127.0.0.1", "gateway": settings}
+    with started(workspace, "gateway", inputs, config, run="gate", POSTTRAIN_GATEWAY_ADMIN="admin") as url:
+        yield url
+
+
+@contextmanager
+def started(
+    workspace: Path, name: str, inputs: dict[str, str], config: dict[str, Any], *, run: str, **environment: str
+) -> Iterator[str]:
+    """The address of a step that serves, once it answers; the step is stopped in the end."""
+    port = free_port()
     process = subprocess.Popen(
-        command(workspace, "gateway", inputs, config, run="gate", step="gateway"), cwd=ROOT,
-        env=ENVIRONMENT | {"POSTTRAIN_GATEWAY_ADMIN": "admin"},
+        command(workspace, name, inputs, {"port": port, **config}, run=run, step=name), cwd=ROOT,
+        env=ENVIRONMENT | environment,
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     try:

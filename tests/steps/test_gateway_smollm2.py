@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +24,8 @@ from posttrain.llmm.tokens.model import load_model
 from posttrain.llmm.tokens.parsers import FORMATS, parse
 from posttrain.models.prepare import prepare
 from tests.llmm.tokens.families import FAMILIES
-from tests.processes import free_port, wait_for, wait_until
-from tests.steps.conftest import ENVIRONMENT, ROOT, command
-from tests.steps.test_gateway import admin, recomputed, rows
+from tests.processes import wait_until
+from tests.steps.test_gateway import admin, recomputed, rows, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smollm2")]  # vLLM starts once for all of them
 
@@ -53,26 +50,15 @@ def smollm2(workspace: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(workspace: Path, smollm2: Path) -> Iterator[str]:
-    port = free_port()
+    config = {"engine": {"dtype": "float32", "context_length": 0}}
     inputs = {"release": f"models/{smollm2.name}"}
-    config = {"port": port, "engine": {"dtype": "float32", "context_length": 0}}
-    process = subprocess.Popen(
-        command(workspace, "serve", inputs, config, run="smollm2", step="serve"), cwd=ROOT,
-        env=ENVIRONMENT | {"POD_IP": "127.0.0.1"},
-    )  # fmt: skip
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_for(f"{url}/health", process, 300)
+    with started(workspace, "serve", inputs, config, run="smollm2", POD_IP="127.0.0.1") as url:
         yield url
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
 
 
 @pytest.fixture(scope="module")
 def gateway(workspace: Path, smollm2: Path, engine: str) -> Iterator[str]:
     """`any_model` is off, so that a wrong name is one; the version `dead` has an engine that does not answer."""
-    port = free_port()
     settings = {
         "versions": [{"name": "main", "replicas": [engine], "policy": 1},
                      {"name": "dead", "replicas": ["http://127.0.0.1:9"], "weight": 0}],
@@ -80,18 +66,10 @@ def gateway(workspace: Path, smollm2: Path, engine: str) -> Iterator[str]:
         "keys": [{"name": "slow", "variable": "SLOW_KEY", "limits": {"requests_per_minute": 1}}],
     }  # fmt: skip
     inputs = {"model": f"models/{smollm2.name}", "stream": "lake/smollm2.lance"}
-    process = subprocess.Popen(
-        command(workspace, "gateway", inputs, {"port": port, "host": "127.0.0.1", "gateway": settings}, run="smollm2",
-                step="gateway"),
-        cwd=ROOT, env=ENVIRONMENT | {"POSTTRAIN_GATEWAY_ADMIN": "admin", "SLOW_KEY": "slow"},
-    )  # fmt: skip
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_for(f"{url}/health", process)
+    keys = {"POSTTRAIN_GATEWAY_ADMIN": "admin", "SLOW_KEY": "slow"}
+    config = {"host": "127.0.0.1", "gateway": settings}
+    with started(workspace, "gateway", inputs, config, run="smollm2", **keys) as url:
         yield url
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
 
 
 def chat(url: str, key: str, stream: bool) -> None:

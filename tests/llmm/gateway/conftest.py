@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from posttrain.llmm import trace
 from tests.llmm.tokens.families import tokenizer
 from tests.processes import free_port, wait_for
 
@@ -75,6 +76,10 @@ class Gateway:
 
     def journal(self) -> Path:
         return self.workspace / "runs" / "r" / "gateway" / "journal"
+
+    def ledger(self, name: str) -> list[trace.Event]:
+        """Of a trajectory that has ended."""
+        return trace.read(self.journal() / "traces" / f"{name}.jsonl")
 
     def rows(self) -> list[dict[str, Any]]:
         from posttrain.lakestream import Stream

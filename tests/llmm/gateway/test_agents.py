@@ -66,7 +66,7 @@ def run(home: Path, key: str, url: str, *command: str) -> Path:
 
 def ended(served: Gateway, name: str) -> tuple[Any, list[trace.Event]]:
     told = served.finish(name, reward=1.0)
-    ledger = trace.read(served.journal() / "traces" / f"{name}.jsonl")
+    ledger = served.ledger(name)
     assert replay(ledger) is None
     return told, ledger
 

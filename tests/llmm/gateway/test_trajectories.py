@@ -115,7 +115,7 @@ def test_the_ledger_tells_of_tools_and_of_what_the_model_was_not_told(shared: Ga
     messages += [{"role": "user", "content": [result]}]
     client.messages.create(model="m", max_tokens=99, messages=messages, tools=tools)
     shared.finish(name)
-    start, first, tool, second, end = trace.read(shared.journal() / "traces" / f"{name}.jsonl")
+    start, first, tool, second, end = shared.ledger(name)
     assert isinstance(start, trace.Started) and start.metadata == {"seed": "7"}
     assert isinstance(first, trace.Asked) and isinstance(second, trace.Asked) and isinstance(tool, trace.Used)
     assert [event.cause for event in (first, tool, second, end)] == ["start", first.id, tool.id, second.id]
@@ -135,7 +135,7 @@ def test_an_image_is_named_to_a_model_of_text_where_the_settings_say_so(tmp_path
         openai_of(served, key).chat.completions.create(model="m", messages=asked)
         served.finish(name)
         assert "look\n[image]<|im_end|>" in model("qwen2_5").codec.decode(served.told()["seen"][-1]["token_ids"])
-        [told] = [e for e in trace.read(served.journal() / "traces" / f"{name}.jsonl") if isinstance(e, trace.Asked)]
+        [told] = [e for e in served.ledger(name) if isinstance(e, trace.Asked)]
         assert [(lost.path, lost.value) for lost in told.losses] == [("messages.0", "image")]
         assert told.request["messages"] == asked
 
@@ -178,7 +178,7 @@ def test_a_call_that_failed_is_in_no_row(shared: Gateway):
     assert shared.finish(name, status="failed")["rows"] == 0
     journal = (shared.journal() / "settled" / f"{name}.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in journal] == ["open", "failed", "close"]
-    ledger = trace.read(shared.journal() / "traces" / f"{name}.jsonl")
+    ledger = shared.ledger(name)
     [told] = [event for event in ledger if isinstance(event, trace.Asked)]
     assert "lost in the middle" in (told.failure or "") and told.response is None
     assert told.request["messages"][0]["content"] == asked["messages"][0]["content"]

@@ -135,7 +135,7 @@ def test_any_client_is_answered_by_any_vendor(passing: Gateway, spoken: str, ven
     assert [text.strip() for text in said] == ["So:", "done"]
     ended = passing.finish(name)
     assert (ended["turns"], ended["rows"]) == (0, 0)
-    ledger = trace.read(passing.journal() / "traces" / f"{name}.jsonl")
+    ledger = passing.ledger(name)
     assert replay(ledger) is None
     asked = [event for event in ledger if isinstance(event, trace.Asked)]
     assert [(e.dialect, e.vendor, e.failure) for e in asked] == [(spoken, f"a-{vendor}", None)] * 2
@@ -180,7 +180,7 @@ def test_a_usage_block_that_never_comes_is_missed_by_nobody(passing: Gateway) ->
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "hi"
     assert all(chunk.usage is None for chunk in chunks)
     passing.finish(name)
-    ledger = trace.read(passing.journal() / "traces" / f"{name}.jsonl")
+    ledger = passing.ledger(name)
     [call] = [event for event in ledger if isinstance(event, trace.Asked)]
     assert call.response is not None and call.response["choices"][0]["message"]["content"] == "hi"
 
@@ -191,7 +191,7 @@ def test_the_policy_and_a_vendor_in_one_run(passing: Gateway) -> None:
     for model in ("policy", "openai_chat-x", "policy"):
         client.create(model=model, messages=[{"role": "user", "content": model}])
     assert passing.finish(name)["rows"] == 2
-    ledger = trace.read(passing.journal() / "traces" / f"{name}.jsonl")
+    ledger = passing.ledger(name)
     assert [e.vendor for e in ledger if isinstance(e, trace.Asked)] == [None, "a-openai_chat", None]
 
 
