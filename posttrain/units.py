@@ -30,6 +30,12 @@ def count(value: float) -> str:
     return f"{value:g}"
 
 
+def is_port(name: str, value: int) -> None:
+    """Raise UserError naming `name` where `value` is no port that can be listened on."""
+    if not 1 <= value <= 65535:
+        raise UserError("is no port", field=name, value=value, remedy="write a number up to 65535")
+
+
 def quantity(text: Any, where: str) -> Decimal:
     """A Kubernetes quantity ("500m", "2Gi") as a number; UserError naming the field `where` for what is none."""
     from kubernetes.utils.quantity import parse_quantity  # 0.3 s

@@ -13,24 +13,11 @@ from __future__ import annotations
 from hera.workflows import Workflow
 
 from posttrain.contract import StepSpec
-from steps import (
-    etha,
-    evaluate,
-    export,
-    gate,
-    prepare_data,
-    prepare_model,
-    report,
-    reward,
-    rl,
-    rollout,
-    serve,
-    validate,
-    verify,
-)
+from steps import etha, evaluate, report, reward, rl, rollout
 from workflows.config import Reinforced
 from workflows.profile import Profile
 from workflows.templates.loop import Until
+from workflows.templates.phases import prepare, release
 from workflows.templates.route import WORKFLOW_FACTS, route
 
 
@@ -40,32 +27,18 @@ def build_reinforced(
     """The route `name`; `start` is the supervised training before the loop."""
     with route(name, config, profile, run=run) as (workflow, r):
         with r.graph():
-            checked = r.check(validate.SPEC)
-            base = r.task(prepare_model.SPEC, after=[checked])
-            data = r.task(prepare_data.SPEC, model=base["model"])
-            baseline = r.task(evaluate.SPEC, "baseline", model=base["model"], data=data["evaluation"])
+            prepared = prepare(r)
+            base, data = prepared.base, prepared.data
             begun = base["model"]
             if start is not None:
                 begun = r.task(start, model=begun, train=data["train"], validation=data["validation"])["model"]
-            judge = r.task(reward.SPEC, after=[checked])
+            judge = r.task(reward.SPEC, after=[prepared.checked])
             sampler = r.task(rollout.SPEC, model=begun, reward=judge.url(config.reward.port), tasks=data["train"])
             trained = r.loop(
                 rl.SPEC, evaluate.SPEC, etha.SPEC, Until(config.iterations, config.target), data=data["evaluation"],
                 model=begun, experience="lake/{{workflow.name}}/experience.lance", reference=begun,
                 rollout=sampler.address,
             )  # fmt: skip
-            gated = r.task(gate.SPEC, baseline=baseline["results"], candidate=trained["results"])
-            released = r.task(
-                export.SPEC,
-                model=trained["model"],
-                checkpoint=trained["checkpoint"],
-                base=base["model"],
-                train=data["train"],
-                baseline_results=baseline["results"],
-                results=trained["results"],
-                verdict=gated["verdict"],
-            )
-            served = r.task(serve.SPEC, release=released["release"])
-            r.task(verify.SPEC, release=released["release"], results=trained["results"], address=served.address)
+            release(r, prepared, trained, trained["results"])
         r.finish(report.SPEC, **WORKFLOW_FACTS)
     return workflow

@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from posttrain.contract.pod import reached_at
 from posttrain.errors import UserError
 from posttrain.models.layout import check_directory
 from posttrain.serving.client import ServerFailed
@@ -62,7 +63,7 @@ class ModelServer:
     @property
     def url(self) -> str:
         host, port = self._address
-        return f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+        return f"http://{reached_at(host)}:{port}"
 
     @property
     def pid(self) -> int:

@@ -11,20 +11,19 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
-
-import torch
 
 from posttrain.contract import StepContext
+from posttrain.contract.context import METRICS
 from posttrain.training.batch import PackedRow, build_row
 from posttrain.training.chat import Document
-from posttrain.training.checkpoints import CheckpointStore, Saved, load
+from posttrain.training.checkpoints import CheckpointStore, Saved
 from posttrain.training.config import Training
 from posttrain.training.curves import forget_after
 from posttrain.training.documents import Corpus
 from posttrain.training.learner import Learner
 from posttrain.training.optim import learning_rate
 from posttrain.training.packing import Update, epoch_order, pack, plan_epoch
+from posttrain.training.state import restore, tensors
 from posttrain.training.strategy import Strategy
 
 log = logging.getLogger(__name__)
@@ -150,32 +149,24 @@ class Trainer:
     def _save(self, state: State) -> None:
         if self._config.early_stop.patience:
             self._store.protected = {state.best_update}
-        self._store.save(state.update, self._tensors(), asdict(state))
+        self._store.save(state.update, tensors(self._learner), asdict(state))
 
     def _resume(self) -> tuple[State, Saved | None]:
         saved = self._store.newest()
         if saved is None:
-            forget_after(self._context, 0)
+            self._forget_after(0)
             return State(), None
         state = self._restore(saved)
         log.info("resuming from %s, %d of %d updates done", saved.path, state.update, len(self._plan))
-        forget_after(self._context, state.update)
+        self._forget_after(state.update)
         return state, saved
 
-    def _restore(self, saved: Saved) -> State:
-        tensors = self._tensors()
-        load(saved, tensors)
-        torch.set_rng_state(tensors["rng"]["cpu"])
-        if "cuda" in tensors["rng"]:
-            torch.cuda.set_rng_state(tensors["rng"]["cuda"])
-        self._learner.model.publish()
-        return State(**saved.state)
+    def _forget_after(self, update: int) -> None:
+        forget_after(self._context.directory / METRICS, update, key="step")
 
-    def _tensors(self) -> dict[str, Any]:
-        rng = {"cpu": torch.get_rng_state()}
-        if self._learner.model.module.device.type == "cuda":
-            rng["cuda"] = torch.cuda.get_rng_state()
-        return self._learner.state() | {"rng": rng}
+    def _restore(self, saved: Saved) -> State:
+        restore(saved, self._learner)
+        return State(**saved.state)
 
     def _plan_updates(self) -> list[Update]:
         config = self._config

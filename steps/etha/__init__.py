@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from posttrain.contract import Nothing, Resources, StepSpec
-from posttrain.errors import UserError
 from posttrain.etha.coordinator.settings import CoordinatorSettings
+from posttrain.units import is_port
 
 PORT = 8700
 
@@ -20,8 +20,7 @@ class Config:
     etha: CoordinatorSettings = field(default_factory=CoordinatorSettings)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.port <= 65535:
-            raise UserError("is no port", field="port", value=self.port, remedy="write a number up to 65535")
+        is_port("port", self.port)
 
 
 SPEC = StepSpec(

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import logging
-import os
 
 from posttrain.contract import Nothing, StepContext
+from posttrain.contract.pod import own_host
 from posttrain.contract.ref import Ref
 from posttrain.llmm.gateway.app import build, serve
 from posttrain.llmm.gateway.telemetry import export_spans
@@ -23,7 +23,7 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
         directory, template=settings.template, format=settings.format, arguments=settings.template_arguments,
         name_media=settings.media == "name", field="gateway.model",
     )  # fmt: skip
-    host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
+    host = own_host(config.host)
     check_port(host, config.port)
     export_spans()
     stream, ledgers = (

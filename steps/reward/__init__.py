@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from posttrain.contract import Nothing, Resources, StepSpec
 from posttrain.errors import UserError
 from posttrain.reward.settings import DATABASE_VARIABLE, RewardSettings
+from posttrain.units import is_port
 
 PORT = 8400
 
@@ -21,8 +22,7 @@ class Config:
     service: RewardSettings = field(default_factory=RewardSettings)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.port <= 65535:
-            raise UserError("is no port", field="port", value=self.port, remedy="write a number up to 65535")
+        is_port("port", self.port)
         if re.search(r"://[^/@]*:[^/@]*@", self.service.database):
             raise UserError(
                 "holds a password, which would be recorded", field="service.database",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from posttrain.contract import Nothing, StepContext
+from posttrain.contract.pod import own_host
 from posttrain.reward.service import create_app
 from posttrain.reward.settings import DATABASE_VARIABLE, RewardSettings
 from posttrain.service import serve
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 def run(context: StepContext, inputs: Nothing, config: Config) -> Nothing:
     """Serves until SIGTERM, then answers what is under way and appends what the stream still lacks."""
     settings = settled(config.service, context.workspace, os.environ.get(DATABASE_VARIABLE, ""))
-    host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
+    host = own_host(config.host)
     app = create_app(settings)
     log.info("verdicts at http://%s:%d", host, config.port)
     serve(app, host=host, port=config.port, on_stop=app.state.desk.begin_to_end, field="reward.port")

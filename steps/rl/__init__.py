@@ -9,8 +9,7 @@ from posttrain.contract import Resources, StepSpec, live
 from posttrain.errors import UserError
 from posttrain.training.rl.config import Reinforcement
 from posttrain.units import at_least
-
-COORDINATOR_PORT = 8700
+from steps import etha, rollout
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class WeightSettings:
     """Through the Etha coordinator beside this step, at `port` of its own pod, or at the URL `coordinator`. `keep`
     versions stay in memory for replicas that come late."""
 
-    port: int = COORDINATOR_PORT
+    port: int = etha.PORT
     coordinator: str = ""
     transport: str = "process_group"  # shm where trainer and engines see one /dev/shm
     keep: int = 1
@@ -59,7 +58,7 @@ class WeightSettings:
 
 @dataclass
 class Config(Reinforcement):
-    rollout_port: int = 8600
+    rollout_port: int = rollout.PORT
     weights: WeightSettings = field(default_factory=WeightSettings)
 
 

@@ -14,7 +14,7 @@ from posttrain.rollout.sampler.settings import (
     SamplingSettings,
 )
 from posttrain.serving.settings import EngineSettings
-from posttrain.units import at_least
+from posttrain.units import at_least, is_port
 
 PORT = 8600
 
@@ -54,8 +54,7 @@ class Config:
     template_arguments: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.port <= 65535:
-            raise UserError("is no port", field="port", value=self.port, remedy="write a number up to 65535")
+        is_port("port", self.port)
         at_least("replicas", self.replicas, 0 if self.engines else 1)
         room = self.engine.context_length
         if room and self.sampling.trajectory_tokens > room:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from contextlib import ExitStack
 
 from posttrain.contract import Nothing, StepContext
+from posttrain.contract.pod import own_host
 from posttrain.etha import plugin
 from posttrain.lake import open_table
 from posttrain.llmm.tokens.model import load_model
@@ -41,7 +41,7 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
         admission=config.admission,
         seed=context.seed,
     )
-    host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
+    host = own_host(config.host)
     lake = context.workspace / "lake" / context.run
     streams = Streams(*(str(lake / f"{name}.lance") for name in ("experience", "progress", "timings")))
     with ExitStack() as stack:
@@ -58,9 +58,8 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
             for server in servers:
                 server.wait_healthy(config.start_seconds, lambda waited: task.advance(int(waited) - task.done))
         urls = config.engines or [server.url for server in servers]
-        shown = config.engines or [f"http://{_reached(host)}:{config.port + 1 + n}" for n in range(len(servers))]
         asyncio.run(check_engines(urls, config.sampling))
-        app = application(plan, urls, rewards, streams, addresses=shown)
+        app = application(plan, urls, rewards, streams)
         log.info("sampling %s from %s", config.environment.name, ", ".join(urls))
         serve(app, host=host, port=config.port, on_stop=app.state.stop, field="rollout.port")
     return Nothing()
@@ -73,7 +72,3 @@ def _tasks(context: StepContext, inputs: Inputs, environment: Environment) -> li
     return checked_tasks(
         tasks_of(open_table(context.workspace, inputs.tasks, field=field).to_table().to_pylist()), field=field
     )
-
-
-def _reached(host: str) -> str:
-    return "127.0.0.1" if host == "0.0.0.0" else host

@@ -8,6 +8,7 @@ from posttrain.contract import Nothing, Resources, StepSpec
 from posttrain.errors import UserError
 from posttrain.sandbox.drivers import DriverSettings
 from posttrain.sandbox.spec import SandboxSpec
+from posttrain.units import is_port
 
 PORT = 8500
 KIND = "sandbox"
@@ -36,8 +37,7 @@ class Config:
     result_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
-        if not 1 <= self.port <= 65535:
-            raise UserError("is no port", field="port", value=self.port, remedy="write a number up to 65535")
+        is_port("port", self.port)
         for name, least in (("concurrency", 1), ("warm", 0), ("warm_total", 0), ("result_bytes", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"must be at least {least}", field=name, value=getattr(self, name))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 
 from fastapi import FastAPI
@@ -9,6 +8,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from posttrain.contract import Nothing, StepContext
+from posttrain.contract.pod import own_host
 from posttrain.rollout.tasks.client import TaskClient
 from posttrain.rollout.tasks.worker import Worker
 from posttrain.sandbox.drivers import open_driver
@@ -31,7 +31,7 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
             worker = Worker(client, [KIND], executor, concurrency=config.concurrency)
             working = threading.Thread(target=worker.run, name="worker", daemon=True)
             working.start()
-            host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
+            host = own_host(config.host)
             log.info("%s takes tasks of %s, %d at once", worker.name, inputs.tasks, config.concurrency)
             app = create_app(working, pool)
             serve(app, host=host, port=config.port, on_stop=worker.stop, field="sandbox.port")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from posttrain.contract import Nothing, Resources, StepSpec
 from posttrain.errors import UserError
 from posttrain.serving.settings import EngineSettings
+from posttrain.units import is_port
 
 PORT = 8000
 
@@ -25,8 +26,7 @@ class Config:
     engine: EngineSettings = field(default_factory=EngineSettings)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.port <= 65535:
-            raise UserError("is no port", field="port", value=self.port, remedy="write a number up to 65535")
+        is_port("port", self.port)
         if self.start_seconds < 1:
             raise UserError("must be at least 1", field="start_seconds", value=self.start_seconds)
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import logging
-import os
 
 from posttrain.contract import Nothing, StepContext
+from posttrain.contract.pod import own_host
 from posttrain.contract.ref import Ref
 from posttrain.serving.client import ServerFailed
 from posttrain.serving.release import check_digest
@@ -18,7 +18,7 @@ def run(context: StepContext, inputs: Inputs, config: Config) -> Nothing:
     release = context.locate(inputs.release, field="serve.release")
     check_digest(release, inputs.release, field="serve.release")
     name = config.model_name or Ref.parse(inputs.release).uri.removeprefix("releases/")
-    host = config.host or os.environ.get("POD_IP") or "0.0.0.0"
+    host = own_host(config.host)
     server = ModelServer(
         release, config.engine, host=host, port=config.port, name=name, log_file=context.directory / "server.log"
     )

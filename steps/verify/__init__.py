@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from posttrain.contract import Resources, StepSpec, measured
-from posttrain.errors import UserError
 from posttrain.serving.requirements import Requirements
+from posttrain.units import is_port
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Config:
     requirements: Requirements = field(default_factory=Requirements)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.port <= 65535:
-            raise UserError("is no port", field="port", value=self.port, remedy="write a number up to 65535")
+        is_port("port", self.port)
 
 
 SPEC = StepSpec(

@@ -9,14 +9,13 @@ comes out of the outermost one, through each.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 
 from hera.workflows import DAG, Parameter, Task
 from hera.workflows.models import ValueFrom
 
 from posttrain.contract import StepSpec
-from workflows.templates.step import argo_name
+from workflows.templates.step import argo_name, step_arguments
 
 NAME = "iterate"
 MOST = 99  # Argo ends a recursion at its hundredth level
@@ -71,7 +70,6 @@ def _last(name: str) -> str:
 
 
 def _arguments(spec: StepSpec, given: dict[str, str], *, step: str) -> dict[str, str]:
-    known = {f.name: f.default for f in fields(spec.Inputs)}
-    defaults = {n: d if isinstance(d, str) else json.dumps(d) for n, d in known.items() if n not in given}
-    config = f"{{{{workflow.parameters.{argo_name(spec.name)}-config}}}}"
-    return {"step": step, "config": config} | {name: given.get(name, defaults.get(name, "")) for name in known}
+    """Those of `given` that the step takes."""
+    taken = {f.name for f in fields(spec.Inputs)}
+    return step_arguments(spec, step, {name: text for name, text in given.items() if name in taken})

@@ -8,9 +8,9 @@ references; `after` adds what no reference says.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 from hera.workflows import (
@@ -33,7 +33,7 @@ from posttrain.contract.config import to_plain
 from workflows.profile import Profile, Volume
 from workflows.templates.loop import NAME as ITERATE
 from workflows.templates.loop import RESULTS, Until, loop_template
-from workflows.templates.step import argo_name, install_template, step_template
+from workflows.templates.step import argo_name, config_of, install_template, plain, step_arguments, step_template
 
 ENTRYPOINT = "main"
 FINISH = "finish"
@@ -49,9 +49,9 @@ WORKFLOW_FACTS = {
 class Node:
     """One task of the route, as later ones refer to it: `node["model"]` is its output, `node.address` its ip."""
 
-    def __init__(self, name: str, spec: StepSpec, waits_for: Iterable[Node]):
-        self.name, self.spec = name, spec
-        self.ancestors: frozenset[Node] = frozenset(waits_for).union(*(node.ancestors for node in waits_for))
+    def __init__(self, name: str, spec: StepSpec, sources: Sequence[Node]):
+        self.name, self.spec, self.sources = name, spec, sources
+        self.ancestors: frozenset[Node] = frozenset(sources).union(*(node.ancestors for node in sources))
 
     def __getitem__(self, output: str) -> Reference:
         known = [f.name for f in fields(self.spec.Outputs)]
@@ -110,14 +110,12 @@ class Route:
 
         What another dependency waits for anyway is not named again.
         """
-        sources = dict.fromkeys([*(i.node for i in inputs.values() if isinstance(i, Reference)), *after])
-        direct = [s.name for s in sources if not any(s in other.ancestors for other in sources)]
-        node = Node(argo_name(name or spec.name), spec, sources)
+        node = Node(argo_name(name or spec.name), spec, _sources(inputs, after))
         Task(
             name=node.name,
             template=self._template(spec),
-            arguments=self._arguments(spec, name or spec.name, inputs),
-            depends=" && ".join(direct or self._installs) or None,
+            arguments=step_arguments(spec, name or spec.name, _texts(inputs)),
+            depends=self._depends(node),
         )
         return node
 
@@ -126,17 +124,15 @@ class Route:
         **inputs: Reference | str,
     ) -> Loop:  # fmt: skip
         """Iterations of `train` with `sidecar` in its pod, each evaluated by `evaluate` on `data`; `inputs` stay."""
-        sources = dict.fromkeys(i.node for i in (data, *inputs.values()) if isinstance(i, Reference))
-        node = Loop("loop", train, sources)
+        node = Loop("loop", train, _sources({"data": data, **inputs}))
         self._template(train, sidecar=sidecar)
         self._template(evaluate)
         self.specs[sidecar.name] = sidecar
-        given = {n: i.text if isinstance(i, Reference) else i for n, i in inputs.items()}
         Task(
             name=node.name,
             template=ITERATE,
-            arguments=given | {"number": "1", "checkpoint": "", "data": data.text},
-            depends=" && ".join(s.name for s in sources if not any(s in o.ancestors for o in sources)),
+            arguments=_texts(inputs) | {"number": "1", "checkpoint": "", "data": data.text},
+            depends=self._depends(node),
         )
         self._loop = (train, evaluate, until, tuple(inputs))
         return node
@@ -151,7 +147,7 @@ class Route:
     def close(self, name: str) -> dict[str, str]:
         """The workflow's parameters: the section of every step that is used. Tells the checking step of them."""
         if self._check:
-            sections = ", ".join(f'"{step}": {_parameter(step)}' for step in self.specs)
+            sections = ", ".join(f'"{step}": {config_of(step)}' for step in self.specs)
             config = f'{{"route": "{name}", "config": {{{sections}}}}}'
             self._check.arguments = {"step": self._check.name, "config": config}
         return {f"{argo_name(step)}-config": _json(to_plain(getattr(self._config, step))) for step in self.specs}
@@ -162,7 +158,7 @@ class Route:
             Step(
                 name=argo_name(spec.name),
                 template=self._template(spec),
-                arguments=self._arguments(spec, spec.name, inputs),
+                arguments=step_arguments(spec, spec.name, inputs),
                 continue_on=ContinueOn(failed=True, error=True),
             )
         self._workflow.on_exit = FINISH
@@ -174,16 +170,18 @@ class Route:
             step_template(spec, self._profile, port=port, sidecar=sidecar)
         return argo_name(spec.name)
 
-    @staticmethod
-    def _arguments(spec: StepSpec, step: str, inputs: dict[str, Any]) -> dict[str, str]:
-        known = {f.name: f for f in fields(spec.Inputs)}
-        unknown = sorted(set(inputs) - set(known))
-        lacking = [n for n, f in known.items() if n not in inputs and f.default is MISSING]
-        assert not unknown, f"step {spec.name} has no input {unknown[0]}; known: {', '.join(known) or 'none'}"
-        assert not lacking, f"step {spec.name} lacks its input {lacking[0]}"
-        defaults = {n: _plain(f.default) for n, f in known.items() if n not in inputs}
-        given = {n: i.text if isinstance(i, Reference) else i for n, i in inputs.items()} | defaults
-        return {"step": step, "config": _parameter(spec.name)} | {name: given[name] for name in known}
+    def _depends(self, node: Node) -> str | None:
+        """What `node` waits for: of its sources those that no other of them waits for anyway."""
+        direct = [s.name for s in node.sources if not any(s in other.ancestors for other in node.sources)]
+        return " && ".join(direct or self._installs) or None
+
+
+def _sources(inputs: Mapping[str, Reference | str], after: Iterable[Node] = ()) -> list[Node]:
+    return [*dict.fromkeys([*(i.node for i in inputs.values() if isinstance(i, Reference)), *after])]
+
+
+def _texts(inputs: Mapping[str, Reference | str]) -> dict[str, str]:
+    return {name: value.text if isinstance(value, Reference) else value for name, value in inputs.items()}
 
 
 @contextmanager
@@ -216,7 +214,7 @@ def single(
     ) as workflow:
         step_template(spec, profile)
         with DAG(name=ENTRYPOINT):
-            known = {"step": step, "config": _json(config)} | {name: _plain(v) for name, v in inputs.items()}
+            known = {"step": step, "config": _json(config)} | {name: plain(v) for name, v in inputs.items()}
             Task(name=argo_name(step), template=argo_name(spec.name), arguments=known)
     return workflow
 
@@ -251,14 +249,6 @@ def _volume(name: str, volume: Volume) -> _BaseVolume:
     return EmptyDirVolume(name=name, medium="Memory", size_limit=size, mount_path=volume.mount_path)
 
 
-def _parameter(step: str) -> str:
-    return f"{{{{workflow.parameters.{argo_name(step)}-config}}}}"
-
-
 def _json(value: Any) -> str:
     """`value` as JSON in which no text reads as a tag of Argo's."""
     return json.dumps(value, ensure_ascii=False).replace("{{", "{\\u007b")
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

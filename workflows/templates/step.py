@@ -7,7 +7,10 @@ code that it runs; where it runs comes from the profile.
 
 from __future__ import annotations
 
-from dataclasses import fields
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
 
 from hera.workflows import Container, Env, FieldEnv, Parameter, Resources, RetryStrategy, UserContainer
 from hera.workflows.models import (
@@ -36,6 +39,27 @@ RETRY_UNLESS_USER_ERROR = "asInt(lastRetry.exitCode) != 2"
 def argo_name(name: str) -> str:
     """`prepare_data` as Argo and Kubernetes want it: `prepare-data`."""
     return name.replace("_", "-")
+
+
+def config_of(step: str) -> str:
+    """The step's section of the configuration, which is a parameter of the workflow."""
+    return f"{{{{workflow.parameters.{argo_name(step)}-config}}}}"
+
+
+def step_arguments(spec: StepSpec, step: str, inputs: Mapping[str, str]) -> dict[str, str]:
+    """What the template of `spec` is given to run as `step`. An input that it lacks or does not know fails at once."""
+    known = {f.name: f.default for f in fields(spec.Inputs)}
+    unknown = sorted(set(inputs) - set(known))
+    lacking = [name for name, default in known.items() if name not in inputs and default is MISSING]
+    assert not unknown, f"step {spec.name} has no input {unknown[0]}; known: {', '.join(known) or 'none'}"
+    assert not lacking, f"step {spec.name} lacks its input {lacking[0]}"
+    given = {name: inputs[name] if name in inputs else plain(default) for name, default in known.items()}
+    return {"step": step, "config": config_of(spec.name)} | given
+
+
+def plain(value: Any) -> str:
+    """As a parameter's text."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def step_template(
@@ -79,17 +103,13 @@ def step_template(
 
 def _sidecar(spec: StepSpec, profile: Profile) -> UserContainer:
     settings = profile.settings(spec)
-    given = {
-        "step": f"{{{{inputs.parameters.step}}}}_{spec.name}",
-        "config": f"{{{{workflow.parameters.{argo_name(spec.name)}-config}}}}",
-    }
     return UserContainer(
         name=argo_name(spec.name),
         image=profile.image(profile.environment(spec)),
         image_pull_policy=profile.image_pull_policy,
         working_dir=profile.project,
         command=["envs/run", profile.environment(spec), "python", "-m", spec.package],
-        args=_arguments(spec, profile, **given),
+        args=_arguments(spec, profile, step=f"{{{{inputs.parameters.step}}}}_{spec.name}", config=config_of(spec.name)),
         env=[
             FieldEnv(name="POD_IP", field_path="status.podIP"),
             *(Env(name=k, value=v) for k, v in (dict(spec.variables) | profile.env | settings.env).items()),

@@ -6,6 +6,8 @@ that the policy sampled; `logprobs` has one entry for each id, of the sampling p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from posttrain.llmm.ir.completion import Span, tiles
@@ -34,15 +36,21 @@ def loss_mask(tokens: Tokens) -> list[int]:
 
 def policy_versions(tokens: Tokens) -> list[tuple[int, int, int]]:
     """(version, start, end) of the sampled tokens, in order; neighbours of one version are joined."""
+    return joined(
+        (-1 if span.policy is None else span.policy, span.start, span.end)
+        for span in tokens.spans
+        if span.trainable and span.end != span.start
+    )
+
+
+def joined(spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """(version, start, end) in order, neighbours of one version as one."""
     found: list[tuple[int, int, int]] = []
-    for span in tokens.spans:
-        if not span.trainable or span.end == span.start:
-            continue
-        version = -1 if span.policy is None else span.policy
-        if found and found[-1][0] == version and found[-1][2] == span.start:
-            found[-1] = (version, found[-1][1], span.end)
+    for version, start, end in spans:
+        if found and found[-1][0] == version and found[-1][2] == start:
+            found[-1] = (version, found[-1][1], end)
         else:
-            found.append((version, span.start, span.end))
+            found.append((version, start, end))
     return found
 
 

@@ -13,8 +13,10 @@ from typing import Any
 
 from posttrain.llmm.gateway.engine import Engines, Piece
 from posttrain.llmm.gateway.versions import Version
+from posttrain.llmm.ir.tokens import joined
 from posttrain.llmm.tokens.history import Sampled
 from posttrain.llmm.tokens.model import ChatModel
+from posttrain.serving.weights import version_number
 
 JSON = dict[str, Any]
 _PAUSED = 0.05  # seconds before an answer that an update has aborted is asked to go on
@@ -67,23 +69,8 @@ def _joined(parts: list[Piece]) -> Sampled:
     for piece in parts:
         shift, new = len(ids), piece.token_ids or []
         versions = piece.weight_versions or []
-        spans += [(_number(v.version), v.start + shift, v.end + shift) for v in versions if v.end > v.start]
+        spans += [(version_number(v.version), v.start + shift, v.end + shift) for v in versions if v.end > v.start]
         ids += new
         content = piece.logprobs.content or [] if piece.logprobs is not None else []
         logprobs += [entry.logprob for entry in content]
-    return Sampled(tuple(ids), tuple(logprobs) if len(logprobs) == len(ids) else None, _merged(spans))
-
-
-def _merged(spans: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    made: list[tuple[int, int, int]] = []
-    for version, start, end in spans:
-        if made and made[-1][0] == version and made[-1][2] == start:
-            made[-1] = (version, made[-1][1], end)
-        else:
-            made.append((version, start, end))
-    return tuple(made)
-
-
-def _number(version: str | int) -> int:
-    """A trainer labels its weights by their number; the label of an engine that was never updated is 0."""
-    return int(version) if str(version).isdecimal() else 0
+    return Sampled(tuple(ids), tuple(logprobs) if len(logprobs) == len(ids) else None, tuple(joined(spans)))

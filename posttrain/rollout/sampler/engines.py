@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from posttrain.errors import UserError
 from posttrain.rollout.sampler.pressure import Pressure
+from posttrain.serving.weights import WEIGHT_INFO, version_number
 
 
 class EngineLook:
@@ -41,14 +42,14 @@ class EngineLook:
 
     async def _version(self, url: str) -> int | None:
         try:
-            async with self._http.get(f"{url}/weight_info") as answer:
+            async with self._http.get(url + WEIGHT_INFO) as answer:
                 if answer.status == 404:
                     return 0
                 answer.raise_for_status()
-                label = str((await answer.json())["weight_version"])
+                label = (await answer.json())["weight_version"]
         except (aiohttp.ClientError, TimeoutError):
             return None
-        return int(label) if label.isdecimal() else 0
+        return version_number(label)
 
     async def _metrics(self, url: str) -> str | None:
         try:

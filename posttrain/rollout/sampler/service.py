@@ -104,11 +104,9 @@ async def opened(plan: Plan, engines: Sequence[str], rewards: RewardClient, stre
         yield Sampler(maker, plan.tasks, experience, progress, look, timings, plan.most_groups)
 
 
-def application(
-    plan: Plan, engines: Sequence[str], rewards: RewardClient, streams: Streams, *, addresses: Sequence[str]
-) -> FastAPI:
-    """Samples while it serves; `addresses` are the engines' as others reach them. It ends the process when the loop
-    fails: a service that no longer samples must be started again."""
+def application(plan: Plan, engines: Sequence[str], rewards: RewardClient, streams: Streams) -> FastAPI:
+    """Samples while it serves. It ends the process when the loop fails: a service that no longer samples must be
+    started again."""
     registry = CollectorRegistry()
     gauges = {
         name: Gauge(f"posttrain_sampler_{name}", text, registry=registry)
@@ -141,7 +139,7 @@ def application(
 
     @app.get("/engines")
     async def show_engines() -> list[str]:
-        return list(addresses)
+        return list(engines)
 
     @app.get("/state")
     async def show_state() -> dict[str, int]:

@@ -14,12 +14,10 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from posttrain.contract import StepContext
-from posttrain.contract.files import write_atomic
 from posttrain.timings import Timings
 from posttrain.training.batch import build_row
 from posttrain.training.chat import Document
@@ -31,13 +29,12 @@ from posttrain.training.rl.feed import Feed
 from posttrain.training.rl.measures import measures
 from posttrain.training.rl.progress import Progress
 from posttrain.training.rl.samples import check_signals, sample, teaches
-from posttrain.training.rl.state import State, tensors
+from posttrain.training.rl.state import ROWS, State
 from posttrain.training.rl.weights import Weights
+from posttrain.training.state import tensors
 from posttrain.training.strategy import Strategy
 
 log = logging.getLogger(__name__)
-
-ROWS = "rows.jsonl"  # what each update was trained on, in order, and what it left out
 
 
 @dataclass(frozen=True)
@@ -206,15 +203,14 @@ class Iteration:
         }  # fmt: skip
 
     def _write_rows(self, batch: Batch, chosen: Chosen) -> None:
-        """One line for the update. The file is written anew: a line of an update that is done again is replaced."""
-        path = self._context.directory / ROWS
+        """One line for the update."""
         entry = {
             "version": self.state.version,
             "trained": [document.id for document in chosen.documents],
             "left_out": {batch.samples[n].document.id: r.value for n, r in chosen.selected.left_out.items()},
         }
-        before = [line for line in _lines(path) if json.loads(line)["version"] < self.state.version]
-        write_atomic(path, "".join(f"{line}\n" for line in [*before, json.dumps(entry)]))
+        with open(self._context.directory / ROWS, "a", encoding="utf-8") as out:
+            out.write(json.dumps(entry) + "\n")
 
     def _tell(self, dropped: int = 0) -> None:
         if self._progress is not None:
@@ -233,7 +229,3 @@ def _parts(documents: Sequence[Document], number: int, unit: int) -> list[Sequen
 def _nothing(policies: Sequence[tuple[str, str, Learner | None]]) -> dict[str, np.ndarray]:
     """The signals of a sample without a token."""
     return {name: np.zeros(0, np.float32) for logprobs, values, _ in policies for name in (logprobs, values) if name}
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
 
 from posttrain.contract import StepContext
-from posttrain.training.checkpoints import CheckpointStore, Saved, load
+from posttrain.contract.context import METRICS
+from posttrain.training.checkpoints import CheckpointStore, Saved
 from posttrain.training.curves import forget_after
 from posttrain.training.learner import Learner
 from posttrain.training.rl.feed import Place
+from posttrain.training.state import restore
 
 log = logging.getLogger(__name__)
+
+ROWS = "rows.jsonl"  # what each update was trained on, in order, and what it left out
 
 
 @dataclass
@@ -35,31 +36,15 @@ class State:
         return Place(self.offset, self.used)
 
 
-def tensors(learner: Learner) -> dict[str, Any]:
-    """All of a checkpoint, the learner's own: loading into them restores it."""
-    rng = {"cpu": torch.get_rng_state()}
-    if learner.model.module.device.type == "cuda":
-        rng["cuda"] = torch.cuda.get_rng_state()
-    return learner.state() | {"rng": rng}
-
-
-def restore(saved: Saved, learner: Learner) -> State:
-    """The learner as it was when `saved` was."""
-    found = tensors(learner)
-    load(saved, found)
-    torch.set_rng_state(found["rng"]["cpu"])
-    if "cuda" in found["rng"]:
-        torch.cuda.set_rng_state(found["rng"]["cuda"])
-    learner.model.publish()
-    return State(**saved.state)
-
-
 def resume(context: StepContext, store: CheckpointStore, learner: Learner, before: Saved | None) -> State:
     """From the newest checkpoint of this iteration, else from the one `before` it, else from the beginning."""
     mine = store.newest()
     found = mine or before
-    state = State() if found is None else restore(found, learner)
+    if found is not None:
+        restore(found, learner)
+    state = State() if found is None else State(**found.state)
     if mine is not None:
         log.info("resuming from %s", mine.path)
-    forget_after(context, state.version)
+    forget_after(context.directory / METRICS, state.version, key="step")
+    forget_after(context.directory / ROWS, state.version, key="version")
     return state

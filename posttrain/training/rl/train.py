@@ -19,9 +19,9 @@ from posttrain.training.model import choose_device, load_model
 from posttrain.training.objectives.build import build
 from posttrain.training.rl.config import Reinforcement
 from posttrain.training.rl.feed import Feed
-from posttrain.training.rl.iteration import ROWS, Iteration
+from posttrain.training.rl.iteration import Iteration
 from posttrain.training.rl.progress import Progress
-from posttrain.training.rl.state import resume
+from posttrain.training.rl.state import ROWS, resume
 from posttrain.training.rl.weights import Nowhere, ThroughEtha, Weights
 from posttrain.training.strategy import current
 

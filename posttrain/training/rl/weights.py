@@ -10,6 +10,7 @@ from typing import Protocol
 import httpx
 
 from posttrain.errors import UserError
+from posttrain.serving.weights import WEIGHT_INFO, version_number
 from posttrain.training.model import TrainedModel
 
 log = logging.getLogger(__name__)
@@ -79,12 +80,11 @@ def engines_of(rollout: str) -> list[str]:
 def version_of(engine: str) -> int:
     """Of an engine's weights; 0 before any was given to it. Raises UserError."""
     try:
-        answer = httpx.get(f"{engine}/weight_info", timeout=30)
+        answer = httpx.get(engine + WEIGHT_INFO, timeout=30)
         answer.raise_for_status()
-        label = str(answer.json()["weight_version"])
+        return version_number(answer.json()["weight_version"])
     except (httpx.HTTPError, ValueError, KeyError) as problem:
         raise UserError(f"does not tell its version: {problem}", field="engines", value=engine) from None
-    return int(label) if label.isdecimal() else 0
 
 
 def connect_engines(engines: Sequence[str], versions: Sequence[int], coordinator: str, transport: str) -> None:
